@@ -83,11 +83,13 @@ def read_dataclass(cls: type[T], raw: object, path: str) -> T:
 
 
 def write_dataclass(instance: object) -> dict[str, Any]:
-    """The JSON object that :func:`read_dataclass` reads back into an equal instance."""
+    """The JSON object that :func:`read_dataclass` reads back into an equal instance; None is left out."""
     out: dict[str, Any] = {}
     hints = typing.get_type_hints(type(instance), include_extras=True)
     for field in dataclasses.fields(instance):  # type: ignore[arg-type]
         value = getattr(instance, field.name)
+        if value is None:
+            continue
         if dataclasses.is_dataclass(value):
             value = write_dataclass(value)
         out[_split(hints[field.name])[1].key or field.name] = (

@@ -52,7 +52,8 @@ def _check_attention(text: TextConfig) -> None:
         raise _fail("o_groups", text.o_groups, allowed)
     expected = text.num_hidden_layers + text.num_nextn_predict_layers
     if len(text.compress_ratios) != expected:
-        allowed = f"{expected} values (num_hidden_layers + num_nextn_predict_layers), found {len(text.compress_ratios)}"
+        found = len(text.compress_ratios)
+        allowed = f"{expected} values (num_hidden_layers + num_nextn_predict_layers), found {found}"
         raise _fail("compress_ratios", list(text.compress_ratios), allowed)
     for layer in range(text.num_hidden_layers, expected):
         if text.compress_ratios[layer] != 0:

@@ -1,0 +1,89 @@
+"""A small byte-level tokenizer that holds every special token of the chat format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deepseek_recipe import SpecialToken
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+VOCAB_SIZE = 512
+NOISE_TOKEN_ID = 499
+IMAGE_TOKEN_ID = 500
+_FIRST_BYTE_ID = 3
+_FIRST_MERGE_ID = _FIRST_BYTE_ID + 256
+_FIRST_SPECIAL_ID = 480
+_SPECIALS = (
+    SpecialToken.ThinkingStart,
+    SpecialToken.ThinkingEnd,
+    SpecialToken.System,
+    SpecialToken.User,
+    SpecialToken.Assistant,
+    SpecialToken.LatestReminder,
+    SpecialToken.Dsml,
+    SpecialToken.Ref,
+    SpecialToken.RefEnd,
+    SpecialToken.Box,
+    SpecialToken.BoxEnd,
+    SpecialToken.Point,
+    SpecialToken.PointEnd,
+    SpecialToken.Polygon,
+    SpecialToken.PolygonEnd,
+)
+# Words merged letter by letter.  Both cases of some are here so that the Engram vocabulary,
+# which folds case, is smaller than the vocabulary.
+_WORDS = (
+    " the of and to in is that it was for with as his on be at by this had not are but from or have an "
+    "they which one you were her all she there would their we him been has when who will more no if out "
+    "so said what up its about into than them can only other new some could time these two may then do "
+    "first any my now such like our over man me even most made after also did many before must through "
+    " The And It He In This That You We For But"
+)
+
+
+def byte_alphabet() -> list[str]:
+    """The printable character that stands for each byte value in a byte-level vocabulary."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
+
+
+def build_tiny_tokenizer() -> Tokenizer:
+    """A tokenizer of 512 tokens: bos 0, eos 1, pad 2, bytes 3..258, merges, special tokens, fillers."""
+    alphabet = byte_alphabet()
+    vocab = {symbol: _FIRST_BYTE_ID + byte for byte, symbol in enumerate(alphabet)}
+    merges: list[tuple[str, str]] = []
+    for word in _merge_words(alphabet[ord(" ")]):
+        for end in range(2, len(word) + 1):
+            piece = word[:end]
+            if piece not in vocab and _FIRST_MERGE_ID + len(merges) < _FIRST_SPECIAL_ID:
+                vocab[piece] = _FIRST_MERGE_ID + len(merges)
+                merges.append((word[: end - 1], word[end - 1]))
+    added = _added_tokens()
+    taken = set(vocab.values()) | set(added.values())
+    free = [token_id for token_id in range(VOCAB_SIZE) if token_id not in taken]
+    added |= {f"<｜reserved▁{token_id}｜>": token_id for token_id in free}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab | added, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    ordered = sorted(added, key=added.__getitem__)
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in ordered])
+    return tokenizer
+
+
+def write_tiny_tokenizer(path: Path) -> None:
+    """Write ``tokenizer.json``."""
+    build_tiny_tokenizer().save(str(path))
+
+
+def _merge_words(space: str) -> list[str]:
+    words = _WORDS.split()
+    return [space + word for word in words] + words
+
+
+def _added_tokens() -> dict[str, int]:
+    added = {SpecialToken.Bos.default_str(): 0, SpecialToken.Eos.default_str(): 1, "<｜▁pad▁｜>": 2}
+    added |= {token.default_str(): _FIRST_SPECIAL_ID + i for i, token in enumerate(_SPECIALS)}
+    added["<｜draft▁noise｜>"] = NOISE_TOKEN_ID
+    added[SpecialToken.Image.default_str()] = IMAGE_TOKEN_ID
+    return added
