@@ -40,7 +40,8 @@ typedef struct tandem_api {
                     uintptr_t pre, uintptr_t post, uintptr_t comb);
   int32_t (*quantize_fp8_g32)(uintptr_t x, int32_t x_dtype, int64_t T, int64_t N, uintptr_t codes,
                               uintptr_t scales);
-  int32_t (*fake_quant_fp8_g32)(uintptr_t x, int32_t x_dtype, int64_t T, int64_t N, uintptr_t y);
+  int32_t (*fake_quant_fp8_g32)(uintptr_t x, int32_t x_dtype, int64_t T, int64_t N, uintptr_t y,
+                                uintptr_t scales);
   int32_t (*quantize_fp4_g32)(uintptr_t x, int64_t T, int64_t N, uintptr_t packed,
                               uintptr_t scales);
   int32_t (*quantize_nvfp4_g16)(uintptr_t x, int64_t T, int64_t N, uintptr_t packed,
@@ -130,8 +131,8 @@ class NativeLibrary:
     def quantize_fp8_g32(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x bf16 or f32 [..., N] to e4m3 codes u8 [..., N] and ue8m0 scales u8 [..., N/32]."""
         rows, n = _rows("quantize_fp8_g32", x, 32)
-        codes = torch.empty(x.shape, dtype=torch.uint8)
-        scales = torch.empty((*x.shape[:-1], n // 32), dtype=torch.uint8)
+        codes = torch.empty(*x.shape, dtype=torch.uint8)
+        scales = torch.empty(*x.shape[:-1], n // 32, dtype=torch.uint8)
         status = self._quantize_fp8_g32(
             x.data_ptr(), _X_DTYPE[x.dtype], rows, n, codes.data_ptr(), scales.data_ptr()
         )
@@ -139,14 +140,17 @@ class NativeLibrary:
             raise self._status_error("quantize_fp8_g32", status, x)
         return codes, scales
 
-    def fake_quant_fp8_g32(self, x: Tensor) -> Tensor:
-        """x bf16 or f32 [..., N] to the values its fp8 quantisation represents, f32 [..., N]."""
+    def fake_quant_fp8_g32(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """As `quantize_fp8_g32`, with the represented values f32 [..., N] in place of the codes."""
         rows, n = _rows("fake_quant_fp8_g32", x, 32)
-        y = torch.empty(x.shape, dtype=torch.float32)
-        status = self._fake_quant_fp8_g32(x.data_ptr(), _X_DTYPE[x.dtype], rows, n, y.data_ptr())
+        y = torch.empty(*x.shape, dtype=torch.float32)
+        scales = torch.empty(*x.shape[:-1], n // 32, dtype=torch.uint8)
+        status = self._fake_quant_fp8_g32(
+            x.data_ptr(), _X_DTYPE[x.dtype], rows, n, y.data_ptr(), scales.data_ptr()
+        )
         if status:
             raise self._status_error("fake_quant_fp8_g32", status, x)
-        return y
+        return y, scales
 
     def quantize_fp4_g32(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x bf16 [..., N] to packed e2m1 u8 [..., N/2] and ue8m0 scales u8 [..., N/32]."""
@@ -160,8 +164,8 @@ class NativeLibrary:
         if x.dtype is not torch.bfloat16:
             raise _layout_error(op, "x", x, "bf16")
         rows, n = _rows(op, x, group)
-        packed = torch.empty((*x.shape[:-1], n // 2), dtype=torch.uint8)
-        scales = torch.empty((*x.shape[:-1], n // group), dtype=torch.uint8)
+        packed = torch.empty(*x.shape[:-1], n // 2, dtype=torch.uint8)
+        scales = torch.empty(*x.shape[:-1], n // group, dtype=torch.uint8)
         status = kernel(x.data_ptr(), rows, n, packed.data_ptr(), scales.data_ptr())
         if status:
             raise self._status_error(op, status, x)

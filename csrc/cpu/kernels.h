@@ -12,7 +12,8 @@ int32_t hc_mix(const uint16_t *trunk, const float *fn, const float *base, const 
 int32_t quantize_fp8_g32(const void *x, int32_t x_dtype, int64_t T, int64_t N, uint8_t *codes,
                          uint8_t *scales);
 
-int32_t fake_quant_fp8_g32(const void *x, int32_t x_dtype, int64_t T, int64_t N, float *y);
+int32_t fake_quant_fp8_g32(const void *x, int32_t x_dtype, int64_t T, int64_t N, float *y,
+                           uint8_t *scales);
 
 int32_t quantize_fp4_g32(const uint16_t *x, int64_t T, int64_t N, uint8_t *packed, uint8_t *scales);
 

@@ -108,12 +108,14 @@ TANDEM_INLINE void fake_fp8_rows(const Call &call, int64_t begin, int64_t end) {
     float *y = call.values + g * 32;
     if (top > kInfinity) {
       for (int i = 0; i < 32; ++i) y[i] = float_of(kNaN);
+      call.scales[g] = kUe8m0NaN;
       continue;
     }
     const uint8_t scale = fp8_scale(top);
     const float inverse = inverse_of(scale), step = float_of(static_cast<uint32_t>(scale) << 23);
     for (int i = 0; i < 32; ++i)
       y[i] = decode_e4m3(encode_e4m3(widen(x[g * 32 + i]) * inverse)) * step;
+    call.scales[g] = scale;
   }
 }
 
@@ -204,12 +206,13 @@ int32_t quantize_fp8_g32(const void *x, int32_t x_dtype, int64_t T, int64_t N, u
   return TANDEM_OK;
 }
 
-int32_t fake_quant_fp8_g32(const void *x, int32_t x_dtype, int64_t T, int64_t N, float *y) {
+int32_t fake_quant_fp8_g32(const void *x, int32_t x_dtype, int64_t T, int64_t N, float *y,
+                           uint8_t *scales) {
   if (int32_t status = check_shape(T, N, 32)) return status;
   if (T == 0) return TANDEM_OK;
   if (int32_t status = check_input(x, x_dtype)) return status;
-  if (int32_t status = check_pointers(y)) return status;
-  const Call call{x, N, nullptr, nullptr, y};
+  if (int32_t status = check_pointers(y, scales)) return status;
+  const Call call{x, N, nullptr, scales, y};
   for_rows(T, N, x_dtype == TANDEM_BF16 ? fake_fp8_bf16_range : fake_fp8_f32_range, &call);
   return TANDEM_OK;
 }

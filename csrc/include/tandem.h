@@ -103,9 +103,11 @@ typedef struct tandem_api {
   int32_t (*quantize_fp8_g32)(const void *x, int32_t x_dtype, int64_t T, int64_t N, uint8_t *codes,
                               uint8_t *scales);
 
-  /* The values that quantize_fp8_g32 represents: y f32 [T, N] = decode(code) * s, rounded once to
-   * f32 (inexact only at the ends of the f32 range). A group that holds a NaN becomes 32 NaN. */
-  int32_t (*fake_quant_fp8_g32)(const void *x, int32_t x_dtype, int64_t T, int64_t N, float *y);
+  /* As quantize_fp8_g32, but with the values that the codes represent instead of the codes:
+   * y f32 [T, N] = decode(code) * s, rounded once to f32 (inexact only at the ends of the f32
+   * range). A group that holds a NaN becomes 32 NaN and scale 255. */
+  int32_t (*fake_quant_fp8_g32)(const void *x, int32_t x_dtype, int64_t T, int64_t N, float *y,
+                                uint8_t *scales);
 
   /* e2m1 codes with one ue8m0 scale for every 32 channels (index keys and queries).
    *
