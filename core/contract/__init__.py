@@ -1,0 +1,1 @@
+"""The backend contract: types, op table, Backend surface, selection."""

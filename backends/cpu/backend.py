@@ -1,0 +1,190 @@
+"""The CPU backend: plain torch with native kernels where they are built."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from tandem.backends.cpu import ops, weights
+from tandem.backends.cpu.native import native_library, native_status
+from tandem.contract.backend import Array, Backend
+from tandem.contract.capabilities import Capabilities, MemoryInfo, OpCap, Probe
+from tandem.contract.opspec import CONTRACT_VERSION, OpFunction
+from tandem.contract.types import CanonicalWeight, KVCache, KVLayout, PackedWeight, QFormat, QTensor, WeightKind
+from tandem.errors import ConfigError, DeviceIndexError, LayoutError
+
+LINEAR_WEIGHTS = frozenset({"bf16", "f32", "fp8_block32", "mxfp4"})
+
+
+class HostArray:
+    """A finished copy: on a CPU the value is there at once."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def ready(self) -> bool:
+        """Always true."""
+        return True
+
+    def result(self) -> Array:
+        """The copied array."""
+        return self._array
+
+
+class CpuBackend(Backend):
+    """Host memory, torch's thread pool, one device.
+
+    Options: ``native`` (default True): use the native kernels where they are built; False runs composites alone.
+    """
+
+    name = "cpu"
+    contract = CONTRACT_VERSION
+
+    def __init__(self, use_native: bool) -> None:
+        self.device = torch.device("cpu")
+        native = native_library() if use_native else None
+        self._ops = ops.implementations(native)
+        self._native_note = "native kernels" if native is not None else "composites only"
+        op_caps = {name: OpCap("fused") for name in self._ops}
+        op_caps["linear"] = OpCap("fused", {"w": LINEAR_WEIGHTS, "x": frozenset({"bf16", "mxfp8"})})
+        op_caps["grouped_linear"] = OpCap("fused", {"w": frozenset({"mxfp4", "fp8_block32"})})
+        self._caps = Capabilities(
+            contract=CONTRACT_VERSION,
+            formats=frozenset(f.value for f in QFormat),
+            ops=op_caps,
+            batch_invariant=True,
+            graphs=False,
+            notes=self._native_note,
+        )
+
+    @classmethod
+    def probe(cls) -> Probe:
+        """A CPU is always there."""
+        return Probe(True, "host processor", {"machine": platform.machine()}, accelerator=False)
+
+    @classmethod
+    def open(cls, device_id: int, options: Mapping[str, Any]) -> CpuBackend:
+        """Open the host processor; the only device index is 0."""
+        if device_id != 0:
+            raise DeviceIndexError(
+                f"TANDEM_BACKEND='cpu:{device_id}' does not exist",
+                where="backend 'cpu'",
+                why="the host processor is one device, index 0",
+                fix="use cpu or cpu:0",
+            )
+        unknown = sorted(set(options) - {"native"})
+        if unknown:
+            raise ConfigError(
+                f"unknown backend option {', '.join(unknown)}",
+                where="backend 'cpu'",
+                why="it takes the option 'native' only",
+                fix="remove the option",
+            )
+        return cls(bool(options.get("native", True)))
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    @property
+    def caps(self) -> Capabilities:
+        """Capabilities; everything is batch-invariant, nothing is captured."""
+        return self._caps
+
+    def fingerprint(self) -> dict[str, str]:
+        """What can change a bit: processor, torch, thread count, native kernels."""
+        return {
+            "backend": self.name,
+            "machine": platform.machine(),
+            "processor": platform.processor() or "unknown",
+            "torch": torch.__version__,
+            "threads": str(torch.get_num_threads()),
+            "kernels": self._native_note,
+            "isa": native_status().isa,
+        }
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Uninitialised host memory."""
+        return torch.empty(shape, dtype=dtype)
+
+    def from_host(self, array: Array, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Copy; the source may be reused on return."""
+        source = torch.from_numpy(np.ascontiguousarray(array))
+        if out is None:
+            return source.clone()
+        target = out[: source.shape[0]] if source.dim() else out
+        return target.copy_(source)
+
+    def to_host(self, tensor: torch.Tensor) -> HostArray:
+        """Copy, finished on return."""
+        plain = tensor.to(torch.float32) if tensor.dtype is torch.bfloat16 else tensor
+        return HostArray(plain.numpy().copy())
+
+    def memory(self) -> MemoryInfo:
+        """Total and available host memory from /proc; zeros elsewhere."""
+        try:
+            with open("/proc/meminfo", encoding="ascii") as lines:
+                table = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
+        except (OSError, ValueError, IndexError):
+            return MemoryInfo(0, 0)
+        return MemoryInfo(table.get("MemTotal", 0), table.get("MemAvailable", 0))
+
+    def synchronize(self) -> None:
+        """Work is done when a call returns."""
+
+    def pack_weight(self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
+        """Matrices become bf16; the Engram table stays mapped."""
+        return weights.pack(kind, weight, shape)
+
+    def unpack_weight(self, weight: PackedWeight) -> CanonicalWeight:
+        """Exact stored bits."""
+        if not weight.layout.startswith("cpu."):
+            raise LayoutError(
+                "a packed weight belongs to another backend",
+                where=repr(weight),
+                why=f"layout '{weight.layout}' is not one of backend 'cpu'",
+                fix="unpack it with its own backend and pack the canonical bits",
+            )
+        return weights.unpack(weight)
+
+    def to_canonical(self, q: QTensor) -> QTensor:
+        """Codes and scales, row-major."""
+        return ops.to_canonical(q)
+
+    def from_canonical(self, q: QTensor) -> QTensor:
+        """mxfp8 as f32 values."""
+        return ops.from_canonical(q)
+
+    def kv_alloc(self, layout: KVLayout, num_blocks: int) -> KVCache:
+        """Canonical memory with its scratch entry."""
+        entries = num_blocks * layout.block_entries + 1
+        return KVCache(layout, num_blocks, self.empty((entries, layout.entry_bytes), torch.uint8))
+
+    def kv_export(self, cache: KVCache, blocks: Array) -> Array:
+        """uint8 [len(blocks), block_bytes]."""
+        view = self._blocks(cache)[torch.from_numpy(blocks.astype(np.int64))]
+        return view.reshape(len(blocks), -1).numpy().copy()
+
+    def kv_import(self, cache: KVCache, blocks: Array, data: Array) -> None:
+        """Write whole blocks."""
+        source = torch.from_numpy(np.ascontiguousarray(data))
+        target = self._blocks(cache)
+        target[torch.from_numpy(blocks.astype(np.int64))] = source.view(len(blocks), *target.shape[1:])
+
+    def kv_copy(self, cache: KVCache, source: Array, target: Array) -> None:
+        """Copy whole blocks."""
+        self.kv_import(cache, target, self.kv_export(cache, source))
+
+    def _blocks(self, cache: KVCache) -> torch.Tensor:
+        layout = cache.layout
+        return cache.data[:-1].view(cache.num_blocks, layout.block_entries, layout.entry_bytes)
+
+    def implementation(self, op: str) -> OpFunction | None:
+        """Own implementations of ``ops.py``; None elsewhere."""
+        return self._ops.get(op)
+
+
+BACKEND = CpuBackend

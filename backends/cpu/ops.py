@@ -1,0 +1,205 @@
+"""Ops that the CPU backend does its own way.
+
+Reasons: activations stay as f32 values after quantisation instead of codes (the product wants values), weights
+need no decoding, experts without rows are skipped and index keys are decoded once per request, which is possible
+because on a CPU the host may look at device arrays.  Everything else is the composite.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.backends.cpu.native import NativeLibrary
+from tandem.backends.cpu.weights import Matrix
+from tandem.contract.opspec import OpFunction
+from tandem.contract.types import (
+    CANONICAL,
+    HcMix,
+    HcWeights,
+    KVCache,
+    PackedWeight,
+    QFormat,
+    QTensor,
+)
+from tandem.errors import LayoutError
+from tandem.ops.aux_entry_slots import look_up
+from tandem.ops.embed import apply_override
+from tandem.ops.index_scores import combine_heads
+from tandem.ops.kv_load import kv_load
+from tandem.ops.kv_store import require_canonical
+from tandem.ops.numerics import decode_rows, e4m3_encode, encode_rows, fixed_matmul, ue8m0_value
+from tandem.ops.swiglu_quant import swiglu
+
+Tensor = torch.Tensor
+VALUES = "cpu.values.rows"  # data: f32 values [T, N]; scale: ue8m0 bytes [T, N/32]
+
+
+def values_of(x: Tensor | QTensor, op: str) -> Tensor:
+    """f32 values of an activation, [T, K] contiguous."""
+    if not isinstance(x, QTensor):
+        return x.to(torch.float32)
+    if x.layout == VALUES:
+        return x.data
+    if x.layout == CANONICAL:
+        return decode_rows(x.data, x.scale, x.fmt)
+    raise LayoutError(
+        f"'{op}' got a quantised tensor it does not read",
+        where=f"op '{op}', shape {x.shape}, backend 'cpu'",
+        why=f"its layout is '{x.layout}'",
+        fix="convert with to_canonical() of the backend that made it",
+    )
+
+
+def to_canonical(q: QTensor) -> QTensor:
+    """Values divided by their power-of-two scales are the codes again."""
+    if q.layout == CANONICAL:
+        return q
+    values_of(q, "to_canonical")
+    codes = e4m3_encode(q.data / ue8m0_value(q.scale).repeat_interleave(32, -1))
+    nan = torch.isnan(q.data)
+    return QTensor(torch.where(nan, torch.full_like(codes, 0x7F), codes), q.scale, q.fmt, q.shape)
+
+
+def from_canonical(q: QTensor) -> QTensor:
+    """mxfp8 becomes values; fp4 formats stay canonical."""
+    if q.layout != CANONICAL or q.fmt is not QFormat.MXFP8:
+        return q
+    return QTensor(decode_rows(q.data, q.scale, q.fmt), q.scale, q.fmt, q.shape, VALUES)
+
+
+def matmul(values: Tensor, matrix: Tensor, tile: int) -> Tensor:
+    """Row-invariant product; one row at a time where the library is not position-invariant."""
+    if tile != 1:
+        return fixed_matmul(values, matrix)
+    transposed = matrix.t()
+    return torch.cat([torch.mm(values[t : t + 1], transposed) for t in range(values.shape[0])])
+
+
+def embed(
+    ids: Tensor, table: PackedWeight, override: Tensor | None = None, override_index: Tensor | None = None
+) -> Tensor:
+    matrix: Matrix = table.token
+    return apply_override(matrix.values.index_select(0, ids), override, override_index)
+
+
+def linear(x: Tensor | QTensor, weight: PackedWeight, out_dtype: torch.dtype) -> Tensor:
+    matrix: Matrix = weight.token
+    y = matmul(values_of(x, "linear"), matrix.values.to(torch.float32), matrix.tile)
+    return y if out_dtype is torch.float32 else y.to(out_dtype)
+
+
+def group_linear(x: QTensor, weight: PackedWeight) -> Tensor:
+    matrix: Matrix = weight.token
+    values, wide = values_of(x, "group_linear"), matrix.values.to(torch.float32)
+    groups, _, depth = wide.shape
+    parts = [matmul(values[:, g * depth : (g + 1) * depth], wide[g], matrix.tile) for g in range(groups)]
+    return torch.cat(parts, dim=-1).to(torch.bfloat16)
+
+
+def grouped_linear(x: QTensor, weight: PackedWeight, ends: Tensor) -> Tensor:
+    matrix: Matrix = weight.token
+    values = values_of(x, "grouped_linear")
+    result = torch.zeros((values.shape[0], weight.shape[1]), dtype=torch.bfloat16)
+    start = 0
+    for expert, end in enumerate(ends.tolist()):
+        if end > start:
+            wide = matrix.values[expert].to(torch.float32)
+            result[start:end] = matmul(values[start:end], wide, matrix.tile)
+            start = end
+    return result
+
+
+def index_scores(
+    q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, lens: Tensor, width: int
+) -> Tensor:
+    require_canonical("index_scores", cache)
+    rows, heads = w.shape
+    query = decode_rows(q.data, q.scale, q.fmt).to(torch.float64).view(rows, heads, -1)
+    result = torch.full((rows, width), float("-inf"), dtype=torch.bfloat16)
+    owners, visible = row_slot.tolist(), lens.tolist()
+    start = 0
+    while start < rows:
+        stop = start + 1
+        while stop < rows and owners[stop] == owners[start]:
+            stop += 1
+        reach = max(visible[start:stop])
+        if owners[start] >= 0 and reach:
+            entries = torch.arange(reach, dtype=torch.int32).unsqueeze(0)
+            slots = look_up(entries, row_slot[start : start + 1], table, cache.layout.block_entries, entries >= 0)
+            keys = kv_load(cache, slots[0]).to(torch.float64)
+            dots = torch.matmul(query[start:stop].reshape(-1, keys.shape[1]), keys.t())
+            scores = combine_heads(
+                dots.view(stop - start, heads, reach).transpose(0, 1), w[start:stop].t().unsqueeze(-1)
+            )
+            hidden = entries >= lens[start:stop].unsqueeze(-1)
+            result[start:stop, :reach] = scores.masked_fill(hidden, float("-inf"))
+        start = stop
+    return result
+
+
+class QuantOps:
+    """Quantising ops, native where the library is there."""
+
+    def __init__(self, native: NativeLibrary | None) -> None:
+        self._native = native
+
+    def quantize(self, x: Tensor, fmt: QFormat) -> QTensor:
+        shape = tuple(x.shape)
+        if fmt is QFormat.MXFP8:
+            return self._values(x, shape)
+        codes, scales = self.encode(x, fmt)
+        return QTensor(codes, scales, fmt, shape)
+
+    def _values(self, x: Tensor, shape: tuple[int, ...]) -> QTensor:
+        if self._native is not None:
+            data, scale = self._native.fake_quant_fp8_g32(x.contiguous())
+        else:
+            codes, scale = encode_rows(x, QFormat.MXFP8)
+            data = decode_rows(codes, scale, QFormat.MXFP8)
+        return QTensor(data, scale, QFormat.MXFP8, shape, VALUES)
+
+    def encode(self, x: Tensor, fmt: QFormat) -> tuple[Tensor, Tensor]:
+        """Canonical codes and scales of bf16 rows."""
+        if self._native is None:
+            return encode_rows(x, fmt)
+        x = x.contiguous()
+        if fmt is QFormat.MXFP8:
+            return self._native.quantize_fp8_g32(x)
+        if fmt is QFormat.NVFP4:
+            return self._native.quantize_nvfp4_g16(x)
+        return self._native.quantize_fp4_g32(x)
+
+    def kv_store(self, x: Tensor, cache: KVCache, slots: Tensor) -> None:
+        require_canonical("kv_store", cache)
+        cache.data[slots.to(torch.int64)] = torch.cat(self.encode(x, cache.layout.fmt), dim=-1)
+
+    def swiglu_quant(self, gate: Tensor, up: Tensor, limit: float, weight: Tensor | None = None) -> QTensor:
+        return self._values(swiglu(gate, up, limit, weight), tuple(gate.shape))
+
+    def hc_mix(self, trunk: Tensor, weights: HcWeights) -> HcMix:
+        """Bound only where the native library is there."""
+        native: NativeLibrary = self._native  # type: ignore[assignment]
+        matrix: Matrix = weights.fn.token
+        return HcMix(
+            *native.hc_mix(
+                trunk, matrix.values, weights.base, weights.scale, weights.norm_eps, weights.hc_eps, weights.iters
+            )
+        )
+
+
+def implementations(native: NativeLibrary | None) -> dict[str, OpFunction]:
+    """Own implementations by op name."""
+    quant = QuantOps(native)
+    table: dict[str, OpFunction] = {
+        "embed": embed,
+        "linear": linear,
+        "group_linear": group_linear,
+        "grouped_linear": grouped_linear,
+        "index_scores": index_scores,
+        "quantize": quant.quantize,
+        "kv_store": quant.kv_store,
+        "swiglu_quant": quant.swiglu_quant,
+    }
+    if native is not None:
+        table["hc_mix"] = quant.hc_mix
+    return table

@@ -1,0 +1,82 @@
+"""How the CPU backend holds weights.
+
+Matrices are held as bf16, which represents every fp8 and fp4 value with its power-of-two scale exactly, because
+converting bf16 to f32 is nearly free while decoding fp8 is not.  The scale bytes are kept, so the stored bits can be
+given back.  The Engram table stays as stored bytes, mapped from the file.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, WeightKind
+from tandem.errors import CheckpointError
+from tandem.ops.numerics import (
+    ROW_TILE,
+    decode_weight,
+    e2m1_encode,
+    e4m3_encode,
+    pack_nibbles,
+    row_position_invariant,
+    ue8m0_value,
+)
+
+Tensor = torch.Tensor
+LAYOUT = "cpu.bf16"
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """bf16 (or f32) values [..., N, K], the scale bytes they were stored with, and the row tile of products."""
+
+    values: Tensor
+    scale: Tensor | None
+    tile: int
+
+
+def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
+    """Canonical weight -> PackedWeight of this backend; the result owns its memory, Engram tables excepted."""
+    if kind is WeightKind.ENGRAM:
+        scale_bytes = 0 if weight.scale is None else weight.scale.numel()
+        return PackedWeight(kind, weight.fmt, shape, "cpu.mapped", weight, weight.data.numel() + scale_bytes)
+    if weight.scale is None:
+        values, scale = weight.data.clone(memory_format=torch.contiguous_format), None
+    else:
+        wide = decode_weight(weight)
+        values, scale = wide.to(torch.bfloat16), weight.scale.view(torch.uint8).clone()
+        if not bool((values.to(torch.float32) == wide).all()):
+            raise CheckpointError(
+                "a weight cannot be held as bf16",
+                where=f"{kind.value} weight of shape {shape}",
+                why="a scale is 255 (NaN) or so small that values leave bf16's range",
+                fix="check the checkpoint's scales",
+            )
+    tile = _row_tile(shape[-1], shape[-2]) if len(shape) > 1 else ROW_TILE
+    nbytes = values.numel() * values.element_size() + (0 if scale is None else scale.numel())
+    return PackedWeight(kind, weight.fmt, shape, LAYOUT, Matrix(values, scale, tile), nbytes)
+
+
+@functools.cache
+def _row_tile(depth: int, width: int) -> int:
+    """Rows per product: 16 where this machine's library treats them alike, else one at a time."""
+    return ROW_TILE if row_position_invariant(depth, width) else 1
+
+
+def unpack(weight: PackedWeight) -> CanonicalWeight:
+    """The stored bits again: dividing by a power-of-two scale is exact, so the codes come back."""
+    if isinstance(weight.token, CanonicalWeight):
+        return weight.token
+    matrix: Matrix = weight.token
+    if matrix.scale is None:
+        return CanonicalWeight(matrix.values, None, weight.fmt)
+    wide = matrix.values.to(torch.float32)
+    scale = ue8m0_value(matrix.scale)
+    if weight.fmt is QFormat.FP8_BLOCK32:
+        rows, depth = wide.shape[-2:]
+        spread = scale.repeat_interleave(32, -2)[..., :rows, :].repeat_interleave(32, -1)[..., :depth]
+        return CanonicalWeight(e4m3_encode(wide / spread), matrix.scale, weight.fmt)
+    codes = e2m1_encode(wide / scale.repeat_interleave(weight.fmt.group, -1))
+    return CanonicalWeight(pack_nibbles(codes), matrix.scale, weight.fmt)

@@ -1,0 +1,99 @@
+"""How an op is declared and found.
+
+Each file in ``core/ops`` declares one op with ``@op``.  The decorated function is the reference: plain torch,
+correct on any torch device, and the composite a backend falls on when it declares no implementation of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tandem.errors import ContractError
+
+CONTRACT_VERSION = (1, 0)
+
+OpFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One conformance case: a name that reads as a filter, and arguments made from a seed."""
+
+    name: str
+    build: Callable[[int], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """Declaration of one op.
+
+    Args:
+        name: contract name.
+        reference: plain-torch implementation; takes ``parts`` first when ``parts`` is not empty.
+        classes: tolerance class per output, as in docs/CONTRACT.md.
+        parts: ops (or backend methods) a composite is made of.
+        attrs: names that a call site states when it binds (formats, shapes).
+        since: contract version that introduced it.
+    """
+
+    name: str
+    reference: OpFunction
+    classes: dict[str, str]
+    parts: tuple[str, ...] = ()
+    attrs: tuple[str, ...] = ()
+    since: tuple[int, int] = (1, 0)
+    cases: list[Case] = field(default_factory=list)
+
+    def signature(self) -> str:
+        """Name, argument names and classes: what the frozen table hash covers."""
+        names = [p for p in inspect.signature(self.reference).parameters if p != "parts"]
+        classes = ",".join(f"{k}:{v}" for k, v in sorted(self.classes.items()))
+        return f"{self.name}({','.join(names)})[{','.join(self.attrs)}]->{classes}"
+
+
+OP_TABLE: dict[str, OpSpec] = {}
+
+
+def op(
+    name: str, *, classes: dict[str, str], parts: tuple[str, ...] = (), attrs: tuple[str, ...] = ()
+) -> Callable[[OpFunction], OpFunction]:
+    """Register the decorated reference under ``name``."""
+
+    def register(reference: OpFunction) -> OpFunction:
+        if name in OP_TABLE:
+            raise ContractError(
+                f"op '{name}' is declared twice",
+                where=f"{reference.__module__}",
+                why=f"it is already declared in {OP_TABLE[name].reference.__module__}",
+                fix="rename one of them",
+            )
+        OP_TABLE[name] = OpSpec(name, reference, classes, parts, attrs)
+        return reference
+
+    return register
+
+
+def case(op_name: str, name: str) -> Callable[[Callable[[int], dict[str, Any]]], Callable[[int], dict[str, Any]]]:
+    """Attach a conformance case to an op; the decorated function maps a seed to call arguments."""
+
+    def attach(build: Callable[[int], dict[str, Any]]) -> Callable[[int], dict[str, Any]]:
+        OP_TABLE[op_name].cases.append(Case(name, build))
+        return build
+
+    return attach
+
+
+def table_signature() -> str:
+    """SHA-256 over all op signatures; a test freezes it per contract version."""
+    text = "\n".join(OP_TABLE[name].signature() for name in sorted(OP_TABLE))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def iter_ops() -> Iterator[OpSpec]:
+    """All declared ops by name."""
+    for name in sorted(OP_TABLE):
+        yield OP_TABLE[name]

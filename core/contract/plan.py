@@ -1,0 +1,103 @@
+"""Binding of call sites to implementations, once, before any step runs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import tandem.ops  # noqa: F401  (declares every op)
+from tandem.contract.backend import Backend
+from tandem.contract.opspec import OP_TABLE, OpFunction
+from tandem.contract.types import ShardSpec
+from tandem.errors import OpUnsupported
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One bound call site, for tables and traces."""
+
+    op: str
+    site: str
+    impl: str  # "fused" when the backend brings its own, else "composite"
+    attrs: tuple[tuple[str, Any], ...]
+
+
+class Plan:
+    """Binds ops for one model on one backend.
+
+    Args:
+        backend: an open backend.
+        shard: the part of the model this rank owns.
+    """
+
+    def __init__(self, backend: Backend, shard: ShardSpec | None = None) -> None:
+        self.backend = backend
+        self.shard = shard or ShardSpec()
+        self.bindings: list[Binding] = []
+        self._cache: dict[tuple[str, tuple[tuple[str, Any], ...]], OpFunction] = {}
+
+    def bind(self, op: str, site: str, **attrs: Any) -> OpFunction:
+        """The callable that runs ``op`` at ``site``.
+
+        Args:
+            op: contract name.
+            site: where in the model, e.g. ``layers.3.attn.wq_a``; used in errors and tables.
+            attrs: formats and shapes of this call (``x="mxfp8", w="fp8_block32", out="bf16"``).
+        Raises:
+            OpUnsupported: the op is unknown, or the backend's capabilities exclude these attributes.
+        """
+        spec = OP_TABLE.get(op)
+        if spec is None:
+            raise self._unsupported(op, site, attrs, "the op is not in the contract", "use an op of docs/CONTRACT.md")
+        unknown = sorted(set(attrs) - set(spec.attrs))
+        if unknown:
+            raise self._unsupported(
+                op, site, attrs, f"the op has no attribute {', '.join(unknown)}", f"use {', '.join(spec.attrs)}"
+            )
+        cap = self.backend.caps.ops.get(op)
+        if cap is not None:
+            for name, value in attrs.items():
+                allowed = cap.allows.get(name)
+                if allowed is not None and value not in allowed:
+                    raise self._unsupported(
+                        op, site, attrs, f"{name}={value} is not supported; supported: {sorted(map(str, allowed))}",
+                        "use a supported format, or another backend",
+                    )  # fmt: skip
+        key = (op, tuple(sorted(attrs.items())))
+        function = self._cache.get(key)
+        own = self.backend.implementation(op)
+        if function is None:
+            function = self._resolve(op, site, own)
+            self._cache[key] = function
+        self.bindings.append(Binding(op, site, "composite" if own is None else "fused", key[1]))
+        return function
+
+    def _resolve(self, op: str, site: str, own: OpFunction | None) -> OpFunction:
+        if own is not None:
+            return self.backend.wrap_op(op, own)
+        spec = OP_TABLE[op]
+        cap = self.backend.caps.ops.get(op)
+        if cap is not None and cap.impl == "absent":
+            raise self._unsupported(op, site, {}, f"it declares the op absent ({cap.notes})", "use another backend")
+        function: OpFunction = spec.reference
+        if spec.parts:
+            parts = {name.rpartition(".")[2]: self._part(name, site) for name in spec.parts}
+            function = functools.partial(spec.reference, SimpleNamespace(**parts))
+        return self.backend.wrap_op(op, function)
+
+    def _part(self, name: str, site: str) -> OpFunction:
+        if name in OP_TABLE:
+            return self._resolve(name, site, self.backend.implementation(name))
+        method: OpFunction = getattr(self.backend, name)
+        return method
+
+    def _unsupported(self, op: str, site: str, attrs: dict[str, Any], why: str, fix: str) -> OpUnsupported:
+        detail = ", ".join(f"{k}={v}" for k, v in attrs.items())
+        return OpUnsupported(
+            f"op '{op}' cannot run on backend '{self.backend.name}'",
+            where=f"{site} ({detail})" if detail else site,
+            why=why,
+            fix=f"{fix}. Raised while planning; no step has run",
+        )

@@ -1,0 +1,89 @@
+"""Attention of one layer: query, window keys, optional compressed keys and indexer, output projection."""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.contract.plan import Plan
+from tandem.contract.types import QFormat, QTensor
+from tandem.model.caches import ModelCaches
+from tandem.model.compressor import Compressor
+from tandem.model.config import TextConfig
+from tandem.model.indexer import Indexer
+from tandem.model.step import Selection, StepContext
+from tandem.model.weights import WeightLoader
+
+Tensor = torch.Tensor
+BF16 = torch.bfloat16
+
+
+class Attention:
+    """Sparse multi-query attention with one key-value head shared by all query heads.
+
+    Keys of the step are written before anything is read, so rows of one chunk see each other and prefill and
+    decode take the same path.
+    """
+
+    def __init__(self, plan: Plan, load: WeightLoader, text: TextConfig, layer: int, caches: ModelCaches) -> None:
+        site = f"layers.{layer}.attn"
+        self.text, self.layer, self.eps = text, layer, text.rms_norm_eps
+        self.heads, self.dim = text.num_attention_heads, text.head_dim
+        self.scale = text.head_dim**-0.5
+        self.wq_a, self.wq_b = load.linear(f"{site}.wq_a"), load.linear(f"{site}.wq_b")
+        self.wkv, self.wo_b = load.linear(f"{site}.wkv"), load.linear(f"{site}.wo_b")
+        self.wo_a = load.grouped(f"{site}.wo_a", text.o_groups)
+        self.q_norm, self.kv_norm = load.vector(f"{site}.q_norm.weight"), load.vector(f"{site}.kv_norm.weight")
+        self.sink = load.vector(f"{site}.attn_sink")
+        self.window = caches.window[layer]
+        source = text.kv_source(layer)
+        self.main = None if source is None else caches.main[source]
+        self.compressor = Compressor(plan, load, text, layer, caches) if text.is_kv_source(layer) else None
+        self.indexer = Indexer(plan, load, text, layer, caches) if text.is_index_source(layer) else None
+        rope = text.qk_rope_head_dim
+        self._linear = {
+            name: plan.bind("linear", f"{site}.{name}", x="mxfp8", w=w.fmt.value, out="bf16", shape=w.shape)
+            for name, w in (("wq_a", self.wq_a), ("wq_b", self.wq_b), ("wkv", self.wkv), ("wo_b", self.wo_b))
+        }
+        self._norm = plan.bind("rms_norm", f"{site}.q_norm", quant=True)
+        self._write = plan.bind("kv_write", f"{site}.window", fmt="mxfp8", dim=self.dim, rope_dim=rope)
+        self._attend = plan.bind(
+            "attn_block",
+            site,
+            heads=self.heads,
+            dim=self.dim,
+            rope_dim=rope,
+            main=self.main is not None,
+            window=text.sliding_window,
+        )
+        self._group = plan.bind(
+            "group_linear", f"{site}.wo_a", x="mxfp8", w=self.wo_a.fmt.value, shape=self.wo_a.shape
+        )
+        self._quantize = plan.bind("quantize", f"{site}.wo_a", fmt="mxfp8")
+
+    def forward(self, x: Tensor, xq: QTensor, context: StepContext, selection: Selection) -> Tensor:
+        """x bf16 [T, H] normalised input, xq its quantised copy -> bf16 [T, H]."""
+        linear, step = self._linear, context.step
+        compressed = self.main is not None
+        cos_sin = context.scaled if compressed else context.plain
+        latent, latent_q = self._norm(linear["wq_a"](xq, self.wq_a, BF16), self.q_norm, self.eps, True)
+        q = linear["wq_b"](latent_q, self.wq_b, BF16).view(-1, self.heads, self.dim)
+        kv = linear["wkv"](xq, self.wkv, BF16)
+        self._write(kv, self.kv_norm, self.eps, cos_sin, self.window, context.window_write)
+        if self.compressor is not None:
+            self.compressor.forward(x, context)
+        if self.indexer is not None:
+            self.indexer.forward(x, latent_q, context, selection)
+        output = self._attend(
+            q,
+            cos_sin,
+            self.window,
+            context.window_read,
+            self.main,
+            selection.slots if compressed else None,
+            self.sink,
+            self.scale,
+            step.hint,
+        )
+        low_rank = self._quantize(self._group(output, self.wo_a), QFormat.MXFP8)
+        result: Tensor = linear["wo_b"](low_rank, self.wo_b, BF16)
+        return result

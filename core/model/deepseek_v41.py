@@ -1,0 +1,190 @@
+"""DeepSeek-V4.1: embedding, Engram, attention and MoE inside shifted hyper-connections, head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from tandem.contract.plan import Plan
+from tandem.contract.types import HcMix, HcWeights, QTensor
+from tandem.model.attention import Attention
+from tandem.model.caches import ModelCaches
+from tandem.model.config import ModelConfig
+from tandem.model.engram import Engram, EngramContext
+from tandem.model.moe import MoE
+from tandem.model.rope import frequencies, rope_table, yarn_frequencies
+from tandem.model.step import RatioContext, Selection, StepContext, StepInput
+from tandem.model.weights import WeightLoader
+
+Tensor = torch.Tensor
+SubLayer = Callable[[Tensor, QTensor, StepContext, Selection], Tensor]
+
+
+class SubLayerEntry(NamedTuple):
+    """One sub-layer with what the residual streams need to enter it."""
+
+    hyper: HcWeights
+    norm: Tensor
+    run: SubLayer
+    engram: int | None  # Engram layer id applied to the trunk before entering
+
+
+class DeepseekV41:
+    """The text model on one backend.
+
+    Args:
+        plan: binds every op used here and in the modules.
+        load: reads and packs weights.
+        config: model configuration.
+        vocabulary: int32 [V], compressed token ids for Engram.
+        caches: caches and state arrays.
+        max_rows: most rows of a step.
+        max_positions: length of the rotary tables.
+        progress: called with a module's name as it is loaded.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        load: WeightLoader,
+        config: ModelConfig,
+        vocabulary: np.typing.NDArray[np.int32],
+        caches: ModelCaches,
+        max_rows: int,
+        max_positions: int,
+        progress: Callable[[str], None],
+    ) -> None:
+        text = self.text = config.text
+        self.caches, self.eps = caches, text.rms_norm_eps
+        backend = plan.backend
+        progress("embed")
+        self.embedding = load.embedding("embed.weight")
+        self.engrams = {layer: Engram(plan, load, text, layer) for layer in text.engram_layer_ids}
+        self.engram_context = EngramContext(plan, text, vocabulary, caches) if self.engrams else None
+        self.entries = [e for layer in range(text.num_hidden_layers) for e in self._layer(plan, load, layer, progress)]
+        progress("head")
+        self.norm, self.head = load.vector("norm.weight"), load.linear("head")
+        plain = frequencies(text.qk_rope_head_dim, text.rope_theta)
+        self.plain_table = backend.from_host(rope_table(plain, max_positions))
+        self.scaled_table = backend.from_host(rope_table(yarn_frequencies(text), max_positions))
+        one_hot = np.zeros((max_rows, text.hc_mult), dtype=np.float32)
+        one_hot[:, 0] = 1.0
+        self.first_pre = backend.from_host(one_hot)
+        self.ratios = sorted({r for r in text.compress_ratios[: text.num_hidden_layers] if r > 0})
+        self._bind(plan)
+
+    def _layer(
+        self, plan: Plan, load: WeightLoader, layer: int, progress: Callable[[str], None]
+    ) -> list[SubLayerEntry]:
+        text, prefix = self.text, f"layers.{layer}"
+        progress(prefix)
+        attention = Attention(plan, load, text, layer, self.caches)
+        moe = MoE(plan, load, text, layer)
+
+        def run_moe(x: Tensor, xq: QTensor, context: StepContext, selection: Selection) -> Tensor:
+            return moe.forward(x, xq, context)
+
+        return [
+            SubLayerEntry(
+                load.hyper(f"{prefix}.hc_attn", text),
+                load.vector(f"{prefix}.attn_norm.weight"),
+                attention.forward,
+                layer if layer in self.engrams else None,
+            ),
+            SubLayerEntry(
+                load.hyper(f"{prefix}.hc_ffn", text), load.vector(f"{prefix}.ffn_norm.weight"), run_moe, None
+            ),
+        ]
+
+    def _bind(self, plan: Plan) -> None:
+        text, m = self.text, self.text.hc_mult
+        self._embed = plan.bind("embed", "embed", w=self.embedding.fmt.value)
+        self._expand = plan.bind("hc_expand", "embed", m=m)
+        self._enter, self._step = plan.bind("hc_enter", "hc", m=m), plan.bind("hc_step", "hc", m=m)
+        self._post, self._collapse = plan.bind("hc_post", "hc", m=m), plan.bind("hc_collapse", "hc", m=m)
+        self._gather = plan.bind("gather_rows", "step")
+        self._norm = plan.bind("rms_norm", "norm", quant=False)
+        self._logits = plan.bind(
+            "linear", "head", x="bf16", w=self.head.fmt.value, out="f32", shape=self.head.shape
+        )
+        self._entry_slots = plan.bind("aux.entry_slots", "step")
+        self._window_slots = plan.bind("aux.window_slots", "step", window=text.sliding_window)
+        self._visible = plan.bind("aux.visible", "step")
+        self._group_start = plan.bind("aux.group_start", "step")
+
+    def forward(self, step: StepInput) -> Tensor:
+        """Run the rows of a step.
+
+        Returns:
+            bf16 [T, H], the collapsed trunk before the final norm.  Writes caches and state arrays.
+        """
+        context = self.prepare(step)
+        rows, selection = step.rows, Selection()
+        trunk = self._expand(self._embed(rows.ids, self.embedding, step.override, step.override_index), self.text.hc_mult)
+        first = self.entries[0]
+        trunk = self._remember(first, trunk, context)
+        x, xq, mix = self._enter(trunk, self.first_pre[: rows.ids.shape[0]], first.hyper, first.norm)
+        y = first.run(x, xq, context, selection)
+        for entry in self.entries[1:]:
+            trunk, x, xq, mix = self._cross(entry, y, trunk, mix, context)
+            y = entry.run(x, xq, context, selection)
+        hidden: Tensor = self._collapse(self._post(y, trunk, mix.post, mix.comb), mix.pre)
+        return hidden
+
+    def logits(self, hidden: Tensor, index: Tensor) -> Tensor:
+        """Logits f32 [N, V] of the rows index int32 [N] (-1: a zero row) of hidden bf16 [T, H]."""
+        normed, _ = self._norm(self._gather(hidden, index), self.norm, self.eps, False)
+        result: Tensor = self._logits(normed, self.head, torch.float32)
+        return result
+
+    def _cross(
+        self, entry: SubLayerEntry, y: Tensor, trunk: Tensor, mix: HcMix, context: StepContext
+    ) -> tuple[Tensor, Tensor, QTensor, HcMix]:
+        """Leave a sub-layer and enter the next; in one op unless Engram stands between."""
+        if entry.engram is None:
+            crossed: tuple[Tensor, Tensor, QTensor, HcMix] = self._step(y, trunk, mix, entry.hyper, entry.norm)
+            return crossed
+        trunk = self._remember(entry, self._post(y, trunk, mix.post, mix.comb), context)
+        x, xq, entered = self._enter(trunk, mix.pre, entry.hyper, entry.norm)
+        return trunk, x, xq, entered
+
+    def _remember(self, entry: SubLayerEntry, trunk: Tensor, context: StepContext) -> Tensor:
+        if entry.engram is None:
+            return trunk
+        looked_up = context.engram[entry.engram]
+        return self.engrams[entry.engram].forward(trunk, looked_up, context.step.rows.roles)
+
+    def prepare(self, step: StepInput) -> StepContext:
+        """Derive once what all layers share: slots, windows, rotations, visible lengths, Engram rows."""
+        rows, spec = step.rows, self.caches.spec
+        positions, slot = rows.positions, rows.slot
+        scaled = self._gather(self.scaled_table, positions)
+        ratios = {}
+        for ratio in self.ratios:
+            starts = self._group_start(positions, ratio)
+            ratios[ratio] = RatioContext(
+                write_slots=self._entry_slots(
+                    positions, slot, step.block_table, spec.block_size // ratio, ratio, False
+                ),
+                lens=self._visible(positions, slot, ratio),
+                cos_sin=scaled if ratio == 1 else self._gather(self.scaled_table, starts),
+                width=step.width[ratio],
+            )
+        engram: dict[int, QTensor] = {}
+        if self.engram_context is not None:
+            grams = self.engram_context.forward(rows)
+            engram = {layer: module.look_up(grams) for layer, module in self.engrams.items()}
+        return StepContext(
+            step=step,
+            window_write=self._entry_slots(positions, slot, step.window_table, spec.window_block, 1, True),
+            window_read=self._window_slots(
+                positions, slot, step.window_table, step.window_first, spec.window_block, self.text.sliding_window
+            ),
+            plain=self._gather(self.plain_table, positions),
+            scaled=scaled,
+            ratios=ratios,
+            engram=engram,
+        )

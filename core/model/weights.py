@@ -1,0 +1,146 @@
+"""From checkpoint tensors to a backend's weights.
+
+The only place between the files and the modules: reads what the shard owns, names the canonical format, and
+gives the file pages back when a tensor has been packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tandem.contract.backend import Backend
+from tandem.contract.types import CanonicalWeight, HcWeights, PackedWeight, QFormat, ShardSpec, WeightKind
+from tandem.errors import CheckpointError
+from tandem.model.config import TextConfig
+
+Tensor = torch.Tensor
+
+
+class TensorSource(Protocol):
+    """What the loader needs of a checkpoint."""
+
+    def names(self) -> Iterable[str]:
+        """Tensor names without the optional ``model.`` prefix."""
+
+    def read(self, name: str, rows: slice | None = None) -> Tensor:
+        """A tensor in storage dtype, or a range of its rows."""
+
+    def release(self, name: str) -> None:
+        """The tensor has been packed; its file pages may go."""
+
+
+class WeightLoader:
+    """Packs tensors for one backend and shard, counting what it holds.
+
+    Args:
+        source: an open checkpoint.
+        backend: an open backend.
+        shard: the part of the model to load.
+    """
+
+    def __init__(self, source: TensorSource, backend: Backend, shard: ShardSpec) -> None:
+        self._source, self._backend, self.shard = source, backend, shard
+        self._names = frozenset(source.names())
+        self.packed_bytes = 0
+
+    def host(self, name: str) -> npt.NDArray[np.float32]:
+        """A small tensor as f32 on the host."""
+        array: npt.NDArray[np.float32] = self._source.read(name).to(torch.float32).numpy()
+        self._source.release(name)
+        return array
+
+    def vector(self, name: str) -> Tensor:
+        """A small tensor as f32 on the device (norm weights, biases, sinks)."""
+        array = self.host(name)
+        self.packed_bytes += array.nbytes
+        return self._backend.from_host(array)
+
+    def linear(self, name: str) -> PackedWeight:
+        """``name.weight`` as [N, K]: fp8 with ``name.scale`` where that exists, else bf16."""
+        weight = self._canonical(f"{name}.weight", f"{name}.scale", QFormat.FP8_BLOCK32)
+        return self._pack(WeightKind.LINEAR, weight, tuple(weight.data.shape))
+
+    def grouped(self, name: str, groups: int) -> PackedWeight:
+        """``name.weight`` [G*N, K] fp8 as [G, N, K], each group starting on a scale block."""
+        flat = self._canonical(f"{name}.weight", f"{name}.scale", QFormat.FP8_BLOCK32)
+        rows, depth = flat.data.shape
+        if flat.scale is None or (rows // groups) % 32 or rows % groups:
+            raise CheckpointError(
+                f"{name}.weight cannot be split into groups",
+                where=f"{name}.weight, shape {tuple(flat.data.shape)}",
+                why=f"it has no scale, or its rows do not split into {groups} groups of whole 32-row blocks",
+                fix="check o_groups and o_lora_rank in config.json",
+            )
+        data, scale = flat.data.unflatten(0, (groups, -1)), flat.scale.unflatten(0, (groups, -1))
+        shape = (groups, rows // groups, depth)
+        return self._pack(WeightKind.GROUP, CanonicalWeight(data, scale, flat.fmt), shape)
+
+    def experts(self, prefix: str, matrix: str, count: int) -> PackedWeight:
+        """``prefix.{e}.matrix`` packed fp4 of the owned experts as [El, N, K]."""
+        first, last = self.shard.expert_range(count)
+        parts = []
+        for e in range(first, last):
+            name = f"{prefix}.{e}.{matrix}"
+            parts.append(self._canonical(f"{name}.weight", f"{name}.scale", QFormat.MXFP4))
+        scales = [p.scale.view(torch.uint8) for p in parts if p.scale is not None]
+        weight = CanonicalWeight(
+            torch.stack([p.data.view(torch.uint8) for p in parts]), torch.stack(scales), QFormat.MXFP4
+        )
+        packed = self._pack(WeightKind.EXPERTS, weight, (*weight.data.shape[:2], 2 * weight.data.shape[2]))
+        for e in range(first, last):
+            self._release(f"{prefix}.{e}.{matrix}.weight", f"{prefix}.{e}.{matrix}.scale")
+        return packed
+
+    def embedding(self, name: str) -> PackedWeight:
+        """A bf16 table whose rows are gathered."""
+        data = self._source.read(name)
+        return self._pack(WeightKind.EMBED, CanonicalWeight(data, None, QFormat.BF16), tuple(data.shape), name)
+
+    def engram(self, name: str, layer: int, rows: int) -> tuple[PackedWeight, int]:
+        """The owned rows of an Engram table, and the first of them."""
+        first, last = self.shard.engram_range(layer, rows)
+        part = slice(first, last)
+        weight = CanonicalWeight(
+            self._source.read(f"{name}.weight", part), self._source.read(f"{name}.scale", part), QFormat.MXFP8
+        )
+        return self._pack(WeightKind.ENGRAM, weight, tuple(weight.data.shape)), first
+
+    def hyper(self, prefix: str, text: TextConfig) -> HcWeights:
+        """Hyper-connection parameters ``{prefix}_fn``, ``_base`` and ``_scale``."""
+        data = self._source.read(f"{prefix}_fn")
+        fn = self._pack(
+            WeightKind.HC, CanonicalWeight(data, None, QFormat.F32), tuple(data.shape), f"{prefix}_fn"
+        )
+        base, scale = self.vector(f"{prefix}_base"), self.vector(f"{prefix}_scale")
+        return HcWeights(fn, base, scale, text.rms_norm_eps, text.hc_eps, text.hc_sinkhorn_iters)
+
+    def _canonical(self, name: str, scale_name: str, fmt: QFormat) -> CanonicalWeight:
+        data = self._source.read(name)
+        if scale_name in self._names:
+            return CanonicalWeight(data.view(torch.uint8), self._source.read(scale_name).view(torch.uint8), fmt)
+        if data.dtype is not torch.bfloat16:
+            raise CheckpointError(
+                f"{name} is quantised but has no scale",
+                where=name,
+                why=f"its dtype is {data.dtype} and there is no tensor {scale_name}",
+                fix="convert the checkpoint again; quantised weights need their scales",
+            )
+        return CanonicalWeight(data, None, QFormat.BF16)
+
+    def _pack(
+        self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...], name: str | None = None
+    ) -> PackedWeight:
+        packed = self._backend.pack_weight(kind, weight, shape)
+        self.packed_bytes += packed.nbytes
+        if name is not None:
+            self._release(name)
+        return packed
+
+    def _release(self, *names: str) -> None:
+        for name in names:
+            self._source.release(name)

@@ -1,0 +1,40 @@
+"""`aux.step_inputs`: token ids, positions and slots of a step, from the host or from the step before.
+
+Reads host_ids and host_positions int32 [T], from_device int32 [T] (0/1), host_slot int32 [T], and the device arrays
+last_token, length and limit int32 [R + 1].  Returns (ids, positions, slot) int32 [T].  Where from_device,
+ids = last_token[slot] and positions = length[slot] + host_positions; elsewhere the host values.
+A row whose id is negative (nothing could be drawn) or whose position reaches limit[slot] becomes a padding row:
+slot -1, id 0, position 0.  So a step queued before the host saw the last one can do no harm.  Class X.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.contract.opspec import op
+
+Tensor = torch.Tensor
+
+
+@op("aux.step_inputs", classes={"ids": "X", "positions": "X", "slot": "X"})
+def step_inputs(
+    host_ids: Tensor,
+    host_positions: Tensor,
+    from_device: Tensor,
+    host_slot: Tensor,
+    last_token: Tensor,
+    length: Tensor,
+    limit: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Plain-torch reference; see the module docstring."""
+    wide = host_slot.to(torch.int64)
+    device = from_device != 0
+    ids = torch.where(device, last_token[wide], host_ids)
+    positions = torch.where(device, length[wide] + host_positions, host_positions)
+    alive = (host_slot >= 0) & (ids >= 0) & (positions < limit[wide])
+    zero = torch.zeros_like(ids)
+    return (
+        torch.where(alive, ids, zero),
+        torch.where(alive, positions, zero),
+        torch.where(alive, host_slot, torch.full_like(host_slot, -1)),
+    )

@@ -1,0 +1,19 @@
+"""`aux.visible`: compressed entries a row may see.
+
+Reads positions and slot int32 [T], ratio r.  Returns int32 [T]: (position + 1) // r, 0 for padding rows.  Class X.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.contract.opspec import op
+
+Tensor = torch.Tensor
+
+
+@op("aux.visible", classes={"lens": "X"}, attrs=("ratio",))
+def visible(positions: Tensor, slot: Tensor, ratio: int) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    lens = torch.div(positions + 1, ratio, rounding_mode="floor")
+    return torch.where(slot >= 0, lens, torch.zeros_like(lens))

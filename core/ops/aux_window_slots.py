@@ -1,0 +1,27 @@
+"""`aux.window_slots`: the window each row reads.
+
+Reads positions and slot int32 [T], window_table int32 [R + 1, NW], first int32 [R + 1] (lowest position whose window entry
+exists, 0 unless a sequence was resumed without its window), block_entries, window W.
+Returns int32 [T, W]: slots of positions p - W + 1 .. p, ascending; -1 below first and for padding rows.  Class X.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.ops.aux_entry_slots import look_up
+
+Tensor = torch.Tensor
+
+
+@op("aux.window_slots", classes={"slots": "X"}, attrs=("window",))
+def window_slots(
+    positions: Tensor, slot: Tensor, table: Tensor, first: Tensor, block_entries: int, window: int
+) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    back = torch.arange(1 - window, 1, device=positions.device, dtype=torch.int32)
+    read = positions.unsqueeze(-1) + back
+    lowest = first[slot.to(torch.int64)].clamp_min(0)
+    valid = (read >= lowest.unsqueeze(-1)) & (slot >= 0).unsqueeze(-1)
+    return look_up(read, slot, table, block_entries, valid, wrap=True)

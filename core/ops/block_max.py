@@ -1,0 +1,27 @@
+"""`block_max`: score of each block of b consecutive entries, for the candidate pool.
+
+Reads scores bf16 [T, S] (-inf where invisible), lens int32 [T], b.  Returns bf16 [T, ceil(S / b)]: the block maximum,
+clamped to the largest finite bf16; +inf for the block that holds the last visible entry; -inf for blocks with none.
+NaN counts as -inf.  Class X.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.contract.opspec import op
+
+Tensor = torch.Tensor
+
+
+@op("block_max", classes={"blocks": "X"}, attrs=("block",))
+def block_max(scores: Tensor, lens: Tensor, block: int) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    low = float("-inf")
+    clean = torch.where(torch.isnan(scores), torch.full_like(scores, low), scores)
+    padded = torch.nn.functional.pad(clean, (0, -scores.shape[1] % block), value=low)
+    best = padded.unflatten(-1, (-1, block)).amax(-1).clamp_max(torch.finfo(torch.bfloat16).max)
+    index = torch.arange(best.shape[1], device=scores.device, dtype=torch.int32)
+    last = torch.div(lens - 1, block, rounding_mode="floor").unsqueeze(-1)
+    best = torch.where(index > last, torch.full_like(best, low), best)
+    return torch.where((index == last) & (lens > 0).unsqueeze(-1), torch.full_like(best, float("inf")), best)

@@ -1,0 +1,35 @@
+"""`embed`: token rows of the embedding table, some replaced by given rows.
+
+Reads ids int32 [T], the packed table [V, H], override bf16 [N, H] and override_index int32 [T] (-1: use the table).
+Returns bf16 [T, H].  An id outside [0, V) is a caller's bug; padding rows carry id 0.  Class X.
+Source: model definition, input embedding; image rows replace placeholder rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import PackedWeight
+from tandem.ops.numerics import decode_weight
+
+Tensor = torch.Tensor
+
+
+@op("embed", classes={"x": "X"}, parts=("unpack_weight",), attrs=("w",))
+def embed(
+    parts: Any, ids: Tensor, table: PackedWeight, override: Tensor | None = None, override_index: Tensor | None = None
+) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    rows = decode_weight(parts.unpack_weight(table)).index_select(0, ids).to(torch.bfloat16)
+    return apply_override(rows, override, override_index)
+
+
+def apply_override(rows: Tensor, override: Tensor | None, index: Tensor | None) -> Tensor:
+    """Replace row t by override[index[t]] where index[t] >= 0."""
+    if override is None or index is None:
+        return rows
+    replaced = override.index_select(0, index.clamp_min(0))
+    return torch.where((index >= 0).unsqueeze(-1), replaced, rows)

@@ -1,0 +1,27 @@
+"""`engram_gather`: rows of the Engram table as a quantised activation, stored bytes untouched.
+
+Reads rows int64 [T, n], the packed table [rows, dim] (e4m3 with one ue8m0 scale per 32 dims) and the row range it owns.
+Returns mxfp8 [T, n * dim].  Every row asked for lies in the range.  Class X.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import PackedWeight, QFormat, QTensor
+
+Tensor = torch.Tensor
+
+
+@op("engram_gather", classes={"q": "X"}, parts=("unpack_weight", "from_canonical"), attrs=("dim",))
+def engram_gather(parts: Any, rows: Tensor, table: PackedWeight, first_row: int) -> QTensor:
+    """Plain-torch reference; see the module docstring."""
+    stored = parts.unpack_weight(table)
+    index = rows.flatten() - first_row
+    codes = stored.data.view(torch.uint8).index_select(0, index).view(rows.shape[0], -1)
+    scales = stored.scale.view(torch.uint8).index_select(0, index).view(rows.shape[0], -1)
+    q: QTensor = parts.from_canonical(QTensor(codes, scales, QFormat.MXFP8, tuple(codes.shape)))
+    return q

@@ -1,0 +1,26 @@
+"""`engram_hash`: n-gram contexts to table rows.
+
+Reads context int32 [T, n], multipliers int64 [n], primes and offsets int64 [n - 1, heads].
+Returns int64 [T, (n - 1) * heads], ordered by (n-gram length, head): with r_s = c_0 M_0 xor ... xor c_s M_s (all
+non-negative in int64), row = r_s mod prime + offset.  Class X.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.contract.opspec import op
+
+Tensor = torch.Tensor
+
+
+@op("engram_hash", classes={"rows": "X"}, attrs=("n", "heads"))
+def engram_hash(context: Tensor, multipliers: Tensor, primes: Tensor, offsets: Tensor) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    products = context.to(torch.int64) * multipliers
+    mixed = products[:, 0]
+    rows = []
+    for s in range(1, context.shape[1]):
+        mixed = mixed ^ products[:, s]
+        rows.append(mixed.unsqueeze(-1).remainder(primes[s - 1]) + offsets[s - 1])
+    return torch.cat(rows, dim=1)

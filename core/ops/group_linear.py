@@ -1,0 +1,30 @@
+"""`group_linear`: one product per group of channels, the low-rank output projection.
+
+Reads x mxfp8 [T, G*K] and weight [G, N, K]; returns bf16 [T, G*N]: group g of x times weight[g] transposed.
+Class A.  Row bits do not depend on T.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import PackedWeight, QTensor
+from tandem.ops.linear import activation_values
+from tandem.ops.numerics import decode_weight, fixed_matmul
+
+Tensor = torch.Tensor
+
+
+@op("group_linear", classes={"y": "A"}, parts=("unpack_weight", "to_canonical"), attrs=("x", "w", "shape"))
+def group_linear(parts: Any, x: QTensor, weight: PackedWeight) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    values = activation_values(parts, x)
+    matrix = decode_weight(parts.unpack_weight(weight))
+    depth = matrix.shape[-1]
+    columns = [
+        fixed_matmul(values[:, g * depth : (g + 1) * depth].contiguous(), matrix[g]) for g in range(matrix.shape[0])
+    ]
+    return torch.cat(columns, dim=-1).to(torch.bfloat16)

@@ -1,0 +1,27 @@
+"""`hc_enter`: everything between the trunk and a sub-layer's input.
+
+Composite of hc_mix, hc_collapse (with the PREVIOUS sub-layer's pre) and rms_norm with quantisation.
+Reads trunk bf16 [T, m, H], pre_prev f32 [T, m], `HcWeights`, norm weight f32 [H].
+Returns (x bf16 [T, H], xq mxfp8, HcMix).  Classes as the parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import HcMix, HcWeights, QTensor
+
+Tensor = torch.Tensor
+
+
+@op("hc_enter", classes={"x": "U1", "xq": "Q", "mix": "A"}, parts=("hc_mix", "hc_collapse", "rms_norm"), attrs=("m",))
+def hc_enter(
+    parts: Any, trunk: Tensor, pre_prev: Tensor, weights: HcWeights, norm_weight: Tensor
+) -> tuple[Tensor, QTensor, HcMix]:
+    """Plain-torch reference; see the module docstring."""
+    mix = parts.hc_mix(trunk, weights)
+    x, xq = parts.rms_norm(parts.hc_collapse(trunk, pre_prev), norm_weight, weights.norm_eps, True)
+    return x, xq, mix

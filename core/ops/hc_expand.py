@@ -1,0 +1,18 @@
+"""`hc_expand`: copy the embedding into all residual streams.
+
+Reads x bf16 [T, H]; returns bf16 [T, m, H].  Class X.  Source: hyper-connection trunk initialisation.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.contract.opspec import op
+
+Tensor = torch.Tensor
+
+
+@op("hc_expand", classes={"trunk": "X"}, attrs=("m",))
+def hc_expand(x: Tensor, m: int) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    return x.unsqueeze(1).repeat(1, m, 1)

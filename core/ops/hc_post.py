@@ -1,0 +1,24 @@
+"""`hc_post`: add a sub-layer's output to the streams and mix them.
+
+Reads y bf16 [T, H], trunk bf16 [T, m, H], post f32 [T, m], comb f32 [T, m, m].
+Returns bf16 [T, m, H]: new[j] = post[j] * y + sum over i of comb[i, j] * trunk[i], i ascending, in f32, rounded once.
+Class U(1).  The sum runs over the FIRST index of comb.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.contract.opspec import op
+
+Tensor = torch.Tensor
+
+
+@op("hc_post", classes={"trunk": "U1"}, attrs=("m",))
+def hc_post(y: Tensor, trunk: Tensor, post: Tensor, comb: Tensor) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    wide = trunk.to(torch.float32)
+    total = post.unsqueeze(-1) * y.to(torch.float32).unsqueeze(1)
+    for i in range(trunk.shape[1]):
+        total = total + comb[:, i].unsqueeze(-1) * wide[:, i : i + 1]
+    return total.to(torch.bfloat16)

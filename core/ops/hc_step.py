@@ -1,0 +1,31 @@
+"""`hc_step`: leave one sub-layer and enter the next in one pass over the trunk.
+
+Composite of hc_post and hc_enter.  Reads y bf16 [T, H], trunk, the leaving sub-layer's `HcMix`, and what `hc_enter`
+reads; pre_prev is the leaving sub-layer's pre.  Returns (trunk', x, xq, HcMix).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import HcMix, HcWeights, QTensor
+
+Tensor = torch.Tensor
+
+
+@op(
+    "hc_step",
+    classes={"trunk": "U1", "x": "U1", "xq": "Q", "mix": "A"},
+    parts=("hc_post", "hc_enter"),
+    attrs=("m",),
+)
+def hc_step(
+    parts: Any, y: Tensor, trunk: Tensor, mix: HcMix, weights: HcWeights, norm_weight: Tensor
+) -> tuple[Tensor, Tensor, QTensor, HcMix]:
+    """Plain-torch reference; see the module docstring."""
+    trunk = parts.hc_post(y, trunk, mix.post, mix.comb)
+    x, xq, entered = parts.hc_enter(trunk, mix.pre, weights, norm_weight)
+    return trunk, x, xq, entered

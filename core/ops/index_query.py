@@ -1,0 +1,23 @@
+"""`index_query`: rotate and quantise the indexer's queries.
+
+Reads x bf16 [T, Hi*Di], heads, cos_sin f32 [T, rd]; returns mxfp4 [T, Hi*Di].  Composite of rope and quantize.  Class Q.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import QFormat, QTensor
+
+Tensor = torch.Tensor
+
+
+@op("index_query", classes={"q": "Q"}, parts=("rope", "quantize"), attrs=("heads", "dim", "rope_dim"))
+def index_query(parts: Any, x: Tensor, heads: int, cos_sin: Tensor) -> QTensor:
+    """Plain-torch reference; see the module docstring."""
+    rotated = parts.rope(x.unflatten(-1, (heads, -1)), cos_sin).flatten(-2)
+    query: QTensor = parts.quantize(rotated, QFormat.MXFP4)
+    return query

@@ -1,0 +1,60 @@
+"""`index_scores`: lightning-indexer scores of all visible entries.
+
+Reads q mxfp4 [T, Hi*Di], head weights bf16 [T, Hi], the index cache with table int32 [R + 1, NB], row_slot int32 [T],
+lens int32 [T] (visible entries) and the host bound width >= max(lens).  Returns bf16 [T, width]:
+score[t, j] = sum over heads, ascending, of w[t, h] * relu(q[t, h] . k[j]), -inf for j >= lens[t].
+The dot product of fp4 values is exact in f64 and rounded to f32 once, so its order is free; the head sum is f32; one
+rounding to bf16.  Class A.  Entries beyond lens may hold anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import KVCache, QTensor
+from tandem.ops.numerics import decode_rows
+
+Tensor = torch.Tensor
+
+
+@op(
+    "index_scores",
+    classes={"scores": "A"},
+    parts=("kv_load", "to_canonical", "aux.map_entries"),
+    attrs=("heads", "dim", "fmt"),
+)
+def index_scores(
+    parts: Any, q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, lens: Tensor, width: int
+) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    entries = torch.arange(width, device=w.device, dtype=torch.int32)
+    visible = entries < lens.unsqueeze(-1)
+    entries = torch.where(visible, entries, torch.full_like(entries, -1))
+    return score_entries(parts, q, w, cache, table, row_slot, entries)
+
+
+def score_entries(
+    parts: Any, q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, entries: Tensor
+) -> Tensor:
+    """Scores of explicit entries int32 [T, P]; -1 gives -inf."""
+    slots = parts.map_entries(entries, row_slot, table, cache.layout.block_entries)
+    plain = parts.to_canonical(q)
+    query = decode_rows(plain.data, plain.scale, plain.fmt).to(torch.float64).unflatten(-1, (w.shape[1], -1))
+    result = w.new_empty(entries.shape)
+    for t in range(entries.shape[0]):
+        keys = parts.kv_load(cache, slots[t]).to(torch.float64)
+        result[t] = combine_heads(query[t] @ keys.t(), w[t].unsqueeze(-1))
+    return torch.where(entries >= 0, result, torch.full_like(result, float("-inf")))
+
+
+def combine_heads(dots: Tensor, w: Tensor) -> Tensor:
+    """Exact dots f64 [Hi, ...] and weights bf16 [Hi, ...] -> scores bf16 [...], heads added in order in f32."""
+    positive = dots.to(torch.float32).clamp_min(0.0)
+    wide = w.to(torch.float32)
+    total = wide[0] * positive[0]
+    for h in range(1, dots.shape[0]):
+        total = total + wide[h] * positive[h]
+    return total.to(torch.bfloat16)

@@ -1,0 +1,32 @@
+"""`moe_dispatch`: bring each row to its experts.
+
+Reads xq mxfp8 [T, H], experts int32 [T, k], weights f32 [T, k], row_slot int32 [T] and the half-open range of local
+experts.  Returns a `MoEBatch` of T*k rows sorted by (local expert, token, k); rows of other ranks' experts and padding
+rows come last, past ends[-1].  Class X.  On one rank it is a permutation.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import MoEBatch, QTensor
+
+Tensor = torch.Tensor
+
+
+@op("moe_dispatch", classes={"batch": "X"}, attrs=("k", "experts"))
+def moe_dispatch(xq: QTensor, experts: Tensor, weights: Tensor, row_slot: Tensor, local: tuple[int, int]) -> MoEBatch:
+    """Plain-torch reference; see the module docstring."""
+    k, count = experts.shape[1], local[1] - local[0]
+    owner = experts.to(torch.int64) - local[0]
+    mine = (owner >= 0) & (owner < count) & (row_slot >= 0).unsqueeze(-1)
+    key = torch.where(mine, owner, torch.full_like(owner, count)).flatten()
+    ordered, order = torch.sort(key, stable=True)
+    bins = torch.arange(count, device=key.device)
+    ends = torch.searchsorted(ordered, bins, right=True).to(torch.int32)
+    place = torch.empty_like(order)
+    place[order] = torch.arange(order.shape[0], device=key.device)
+    source = torch.where(mine, place.view(-1, k), torch.full_like(owner, -1)).to(torch.int32)
+    token = torch.div(order, k, rounding_mode="floor")
+    return MoEBatch(xq.take_rows(token), weights.flatten().index_select(0, order), ends, source)

@@ -1,0 +1,28 @@
+"""`moe_experts`: the expert block on dispatched rows.
+
+Composite of grouped_linear (w1 gate, w3 up), swiglu_quant (with the routing weight) and grouped_linear (w2).
+Reads a `MoEBatch`; returns bf16 [Te, H], zero past ends[-1].  Class A.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import MoEBatch, PackedWeight
+
+Tensor = torch.Tensor
+
+
+@op("moe_experts", classes={"y": "A"}, parts=("grouped_linear", "swiglu_quant"), attrs=("x", "w", "shape"))
+def moe_experts(
+    parts: Any, batch: MoEBatch, w1: PackedWeight, w3: PackedWeight, w2: PackedWeight, limit: float
+) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    gate = parts.grouped_linear(batch.x, w1, batch.ends)
+    up = parts.grouped_linear(batch.x, w3, batch.ends)
+    hidden = parts.swiglu_quant(gate, up, limit, batch.weight)
+    result: Tensor = parts.grouped_linear(hidden, w2, batch.ends)
+    return result

@@ -1,0 +1,42 @@
+"""`moe_route`: choose experts and their weights.
+
+Reads x bf16 [T, H], the gate bf16 [E, H], bias and bias_vl f32 [E], roles int32 [T] (non-zero rows use bias_vl), k, scaling.
+Returns experts int32 [T, k] and weights f32 [T, k].  s = sqrt(softplus(x . gate)); the k largest s + bias by (score desc,
+index asc), in that order; weights = s / (sum of the k + 1e-20) * scaling, the bias left out.  NaN counts as -inf.
+Class S for experts, U(4) for weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import PackedWeight
+from tandem.ops.numerics import softplus
+
+Tensor = torch.Tensor
+
+
+@op("moe_route", classes={"experts": "S", "weights": "U4"}, parts=("linear",), attrs=("k", "experts"))
+def moe_route(
+    parts: Any,
+    x: Tensor,
+    gate: PackedWeight,
+    bias: Tensor,
+    bias_vl: Tensor,
+    roles: Tensor,
+    k: int,
+    scaling: float,
+) -> tuple[Tensor, Tensor]:
+    """Plain-torch reference; see the module docstring."""
+    scores = torch.sqrt(softplus(parts.linear(x, gate, torch.float32)))
+    choice = scores + torch.where((roles != 0).unsqueeze(-1), bias_vl, bias)
+    choice = torch.where(torch.isnan(choice), torch.full_like(choice, float("-inf")), choice)
+    experts = torch.sort(choice, dim=-1, descending=True, stable=True).indices[:, :k]
+    weights = torch.gather(scores, 1, experts)
+    total = weights[:, 0:1]
+    for i in range(1, k):
+        total = total + weights[:, i : i + 1]
+    return experts.to(torch.int32), weights / (total + 1e-20) * scaling

@@ -1,0 +1,28 @@
+"""`rope`: rotate the last rd dims of each head, interleaved pairs.
+
+Reads x bf16 [T, h, d], cos_sin f32 [T, rd] (cos of the rd/2 angles, then sin), inverse.
+Returns bf16 [T, h, d]; dims before d - rd are copied.  f32 products and sum, rounded once.  Class U(1).
+`inverse` rotates back (conjugate), as the attention output needs.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tandem.contract.opspec import op
+
+Tensor = torch.Tensor
+
+
+@op("rope", classes={"y": "U1"}, attrs=("dim", "rope_dim"))
+def rope(x: Tensor, cos_sin: Tensor, inverse: bool = False) -> Tensor:
+    """Plain-torch reference; see the module docstring."""
+    half = cos_sin.shape[-1] // 2
+    cos, sin = cos_sin[:, None, :half], cos_sin[:, None, half:]
+    keep = x.shape[-1] - 2 * half
+    pairs = x[..., keep:].to(torch.float32).unflatten(-1, (half, 2))
+    even, odd = pairs[..., 0], pairs[..., 1]
+    if inverse:
+        sin = -sin
+    rotated = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
+    return torch.cat((x[..., :keep], rotated.to(x.dtype)), dim=-1)

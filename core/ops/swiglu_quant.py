@@ -1,0 +1,34 @@
+"""`swiglu_quant`: gated activation with asymmetric clamp, times the routing weight, quantised.
+
+Reads gate and up bf16 [T, I], limit, weight f32 [T] or None; returns mxfp8 [T, I].
+g = min(gate, limit); u = clip(up, -limit, limit); a = g / (1 + exp(-g)) * u [* weight], f32 until the quantisation.
+Class U(1) before, Q after.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.contract.opspec import op
+from tandem.contract.types import QFormat, QTensor
+from tandem.ops.numerics import encode_rows, sigmoid
+
+Tensor = torch.Tensor
+
+
+@op("swiglu_quant", classes={"q": "Q"}, parts=("from_canonical",), attrs=("dim",))
+def swiglu_quant(parts: Any, gate: Tensor, up: Tensor, limit: float, weight: Tensor | None = None) -> QTensor:
+    """Plain-torch reference; see the module docstring."""
+    codes, scales = encode_rows(swiglu(gate, up, limit, weight), QFormat.MXFP8)
+    q: QTensor = parts.from_canonical(QTensor(codes, scales, QFormat.MXFP8, tuple(gate.shape)))
+    return q
+
+
+def swiglu(gate: Tensor, up: Tensor, limit: float, weight: Tensor | None) -> Tensor:
+    """The f32 product [T, I] before quantisation."""
+    g = gate.to(torch.float32).clamp_max(limit)
+    u = up.to(torch.float32).clamp(-limit, limit)
+    product = g * sigmoid(g) * u
+    return product if weight is None else product * weight.unsqueeze(-1)
