@@ -1,0 +1,126 @@
+"""What a step consists of: its bounds, the finished plan, and the draft the scheduler works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tandem.errors import ConfigError
+
+Int32 = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    """Bounds of a step.
+
+    Args:
+        max_tokens_per_step: rows in a step.
+        max_chunk: rows of one request in a step; an image span, which is never cut, may exceed it.
+        max_running: requests that hold blocks at the same time.
+        max_in_flight: steps scheduled and not yet committed.
+    """
+
+    max_tokens_per_step: int
+    max_chunk: int
+    max_running: int
+    max_in_flight: int = 1
+
+    def __post_init__(self) -> None:
+        if min(self.max_tokens_per_step, self.max_chunk, self.max_running, self.max_in_flight) < 1:
+            raise ConfigError(
+                "a scheduler limit is too small",
+                where="SchedulerLimits",
+                why=f"every limit must be at least 1, got {self}",
+                fix="raise it",
+            )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepPlan:
+    """The rows of one step.  Entry i is one request; its rows are contiguous, in the order of the entries.
+
+    Args:
+        slots: int32 [n], distinct request slots.
+        num_rows: int32 [n], rows of each, at least 1.
+        starts: int32 [n], position of the first row.
+        sample: bool [n], whether the last row draws a token.
+        from_device: bool [n], whether the token of the last row is drawn by a step still in flight.
+        epochs: int64 [n], the slots' epochs; results count only while they are unchanged.
+        preempted: slots put back to make room, in that order.
+    """
+
+    slots: Int32
+    num_rows: Int32
+    starts: Int32
+    sample: Bools
+    from_device: Bools
+    epochs: npt.NDArray[np.int64]
+    preempted: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Entries; 0 when there is nothing to run."""
+        return len(self.slots)
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of the step."""
+        return int(self.num_rows.sum())
+
+    @property
+    def ends(self) -> Int32:
+        """int32 [n], one past the position of the last row."""
+        return self.starts + self.num_rows
+
+    @property
+    def row_ends(self) -> Int32:
+        """int32 [n], one past the index of each entry's last row within the step."""
+        return np.cumsum(self.num_rows, dtype=np.int32)
+
+
+@dataclass(slots=True)
+class StepDraft:
+    """A plan under construction: decode entries of one row first, then chunks.
+
+    Args:
+        budget: rows still to give.
+        slots, rows: the entries so far.
+        chunks: how many of them, at the end, are chunks.
+        short: whether a running request found no blocks.
+        preempted: slots put back so far.
+    """
+
+    budget: int
+    slots: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    chunks: int = 0
+    short: bool = False
+    preempted: list[int] = field(default_factory=list)
+
+    def add_chunk(self, slot: int, rows: int) -> None:
+        """Append a chunk."""
+        self.slots.append(slot)
+        self.rows.append(rows)
+        self.budget -= rows
+        self.chunks += 1
+
+    def drop(self, slot: int) -> None:
+        """Take the entry of a slot out again, if there is one."""
+        if slot in self.slots:
+            i = self.slots.index(slot)
+            self.chunks -= i >= len(self.slots) - self.chunks
+            del self.slots[i]
+            self.budget += self.rows.pop(i)
+
+    def can_offer(self, rows: int) -> bool:
+        """Whether a chunk of ``rows`` rows fits.  The first chunk of a step may displace decode rows."""
+        return rows <= self.budget or not self.chunks
+
+    def displace(self, rows: int) -> None:
+        """Drop the youngest decode rows until ``rows`` rows fit; they run in the next step."""
+        while self.budget < rows:
+            self.slots.pop()
+            self.budget += self.rows.pop()
