@@ -24,7 +24,7 @@ class StepInput:
         width: per compress ratio, a bound of the visible entries of every row (host); any larger value gives the
             same bits.
         hint: "prefill" or "decode", for implementations to choose a schedule; never changes a bit.
-        override: bf16 [N, H] rows that replace embeddings, with override_index int32 [T]; None when unused.
+        override: f32 or bf16 [N, H] rows that replace embeddings, with override_index int32 [T]; None when unused.
     """
 
     rows: Rows

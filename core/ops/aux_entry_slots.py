@@ -2,7 +2,7 @@
 
 Reads positions and slot int32 [T], table int32 [R + 1, NB], block_entries, ratio r, wrap.
 Returns int32 [T]: the slot of entry position // r where (position + 1) % r == 0, else -1; -1 for padding rows.
-With wrap the table is indexed by block mod NB.  Class X.
+With wrap the table is indexed by block mod NB.  A table entry of -1 holds no block and gives -1.  Class X.
 """
 
 from __future__ import annotations
@@ -32,5 +32,6 @@ def look_up(
     block = block.remainder(table.shape[1]) if wrap else block.clamp(0, table.shape[1] - 1)
     row = slot.to(torch.int64)
     row = row.unsqueeze(-1) if entry.dim() > slot.dim() else row
-    found = table[row, block.to(torch.int64)] * block_entries + entry.remainder(block_entries)
-    return torch.where(valid, found, torch.full_like(found, -1))
+    held = table[row, block.to(torch.int64)]
+    found = held * block_entries + entry.remainder(block_entries)
+    return torch.where(valid & (held >= 0), found, torch.full_like(found, -1))

@@ -1,6 +1,6 @@
 """`embed`: token rows of the embedding table, some replaced by given rows.
 
-Reads ids int32 [T], the packed table [V, H], override bf16 [N, H] and override_index int32 [T] (-1: use the table).
+Reads ids int32 [T], the packed table [V, H], override f32 or bf16 [N, H] and override_index int32 [T] (-1: use the table).
 Returns bf16 [T, H].  An id outside [0, V) is a caller's bug; padding rows carry id 0.  Class X.
 Source: model definition, input embedding; image rows replace placeholder rows.
 """
@@ -31,5 +31,5 @@ def apply_override(rows: Tensor, override: Tensor | None, index: Tensor | None) 
     """Replace row t by override[index[t]] where index[t] >= 0."""
     if override is None or index is None:
         return rows
-    replaced = override.index_select(0, index.clamp_min(0))
+    replaced = override.index_select(0, index.clamp_min(0)).to(rows.dtype)
     return torch.where((index >= 0).unsqueeze(-1), replaced, rows)

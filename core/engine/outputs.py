@@ -1,0 +1,140 @@
+"""What a request gives back, and the host side of one request while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tandem.errors import TandemError
+from tandem.sampling.params import SamplingParams
+from tandem.sampling.stops import StopChecker
+from tandem.tokenizer.detokenize import IncrementalDetokenizer
+from tandem.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Logprobs of one output token (natural logarithm).
+
+    Args:
+        token_id: the token.
+        raw: under the model's distribution (after bans and bias, before temperature).
+        processed: under the distribution it was drawn from.
+        top: raw logprobs of the likeliest tokens.
+        top_processed: the same for the processed distribution, where asked for.
+    """
+
+    token_id: int
+    raw: float
+    processed: float
+    top: Mapping[int, float] = field(default_factory=dict)
+    top_processed: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOutput:
+    """A finished request, or the error that ended it.
+
+    Args:
+        request_id: given by the engine.
+        prompt_token_ids: the prompt.
+        token_ids: drawn tokens, the stop token included.
+        text: their text without special tokens, cut before a stop string.
+        finish_reason: "stop", "length", "cancelled" or "error".
+        stop_reason: the stop token id or stop string that ended it.
+        logprobs: one entry a token where asked for.
+        error: why it failed; None otherwise.
+        preemptions: how often it was put back and recomputed.
+    """
+
+    request_id: int
+    prompt_token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...] = ()
+    text: str = ""
+    finish_reason: str = ""
+    stop_reason: int | str | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    error: TandemError | None = None
+    preemptions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPiece:
+    """What one step added to a request: its new tokens, the text they complete, and the output once finished."""
+
+    request_id: int
+    token_ids: tuple[int, ...]
+    text: str
+    output: RequestOutput | None = None
+
+
+class LiveRequest:
+    """Host state of a running request that is text, not numbers: decoding, stop strings, logprobs.
+
+    Args:
+        request_id: given by the engine.
+        prompt: token ids.
+        params: sampling parameters.
+        tokenizer: None when the engine runs on token ids alone.
+        stop_ids: tokens that end it, mapped to whether they are the model's own end token.
+    """
+
+    def __init__(
+        self,
+        request_id: int,
+        prompt: tuple[int, ...],
+        params: SamplingParams,
+        tokenizer: Tokenizer | None,
+        eos_id: int,
+    ) -> None:
+        self.request_id, self.prompt, self.params = request_id, prompt, params
+        self.stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else {eos_id})
+        self.banned_ids = sorted(frozenset(params.stop_token_ids) | {eos_id}) if params.min_tokens else []
+        self.token_ids: list[int] = []
+        self.logprobs: list[TokenLogprob] = []
+        self.stop_reason: int | str | None = None
+        self._pieces: list[str] = []
+        self._decoder = None if tokenizer is None else IncrementalDetokenizer(tokenizer.token_bytes)
+        self._stops = StopChecker(params.stop)
+
+    @property
+    def text(self) -> str:
+        """Text so far."""
+        return "".join(self._pieces)
+
+    def accept(self, token: int) -> tuple[str, str]:
+        """Take a drawn token.
+
+        Returns:
+            (new text, finish reason or "").
+        """
+        self.token_ids.append(token)
+        count = len(self.token_ids)
+        early = count < self.params.min_tokens
+        text = "" if self._decoder is None else self._decoder.feed([token])
+        text, stop = self._stops.feed(text, active=not early)
+        reason = ""
+        if stop is not None:
+            self.stop_reason, reason = stop, "stop"
+        elif token in self.stop_ids and not early:
+            self.stop_reason, reason = token, "stop"
+        elif count >= self.params.max_tokens:
+            reason = "length"
+        if reason and stop is None and self._decoder is not None:
+            text += self._stops.finish(self._decoder.flush())
+        self._pieces.append(text)
+        return text, reason
+
+    def output(self, reason: str, preemptions: int, error: TandemError | None = None) -> RequestOutput:
+        """The finished result."""
+        return RequestOutput(
+            request_id=self.request_id,
+            prompt_token_ids=self.prompt,
+            token_ids=tuple(self.token_ids),
+            text=self.text,
+            finish_reason=reason,
+            stop_reason=self.stop_reason,
+            logprobs=tuple(self.logprobs) if self.params.logprobs is not None else None,
+            error=error,
+            preemptions=preemptions,
+        )

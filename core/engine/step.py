@@ -1,0 +1,169 @@
+"""From a scheduler's plan to a step's device arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tandem.cache.tables import Tables
+from tandem.contract.plan import Plan
+from tandem.contract.types import Rows
+from tandem.engine.plan import StepPlan
+from tandem.engine.requests import RequestTable
+from tandem.model.step import StepInput
+
+Tensor = torch.Tensor
+Int32 = npt.NDArray[np.int32]
+
+
+class StepBuilder:
+    """Owns the device buffers of a step and the device arrays by request slot.
+
+    Args:
+        plan: binds the ops that build a step.
+        table: the requests.
+        tables: block tables, mirrored to the device row by row as they change.
+        ratios: compress ratios of the model.
+        block_size: tokens per main block.
+        max_rows: most rows of a step.
+    """
+
+    def __init__(
+        self, plan: Plan, table: RequestTable, tables: Tables, ratios: list[int], block_size: int, max_rows: int
+    ) -> None:
+        backend = self._backend = plan.backend
+        self._table, self._tables, self._ratios, self._block_size = table, tables, ratios, block_size
+        slots = table.max_slots + 1  # the last is scratch, for rows that are skipped
+
+        def by_slot(fill: int, *shape: int) -> Tensor:
+            return backend.from_host(np.full((slots, *shape), fill, dtype=np.int32))
+
+        self.last_token, self.length, self.limit = by_slot(-1), by_slot(0), by_slot(0)
+        self.window_first = by_slot(0)
+        self.block_table = by_slot(-1, tables.main.columns)
+        self.window_table = by_slot(-1, tables.window.columns)
+        names = ("ids", "positions", "from_device", "slot", "chunk_start", "chunk_end", "roles")
+        self._buffers = {name: backend.empty((max_rows,), torch.int32) for name in names}
+        self._inputs = plan.bind("aux.step_inputs", "step")
+        self._commit = plan.bind("aux.commit", "step")
+        self._scatter = plan.bind("scatter_rows", "step")
+
+    def admit(self, slot: int) -> None:
+        """Set the device arrays of a slot that holds a new request."""
+        index = self._backend.from_host(np.array([slot], dtype=np.int32))
+        limit = self._backend.from_host(np.array([self._table.limit[slot]], dtype=np.int32))
+        self._scatter(self.limit, index, limit)
+        self._scatter(self.window_first, index, self._backend.from_host(np.zeros(1, dtype=np.int32)))
+
+    def set_window_first(self, slot: int, position: int) -> None:
+        """Let the window of a resumed request begin at ``position``."""
+        index = self._backend.from_host(np.array([slot], dtype=np.int32))
+        self._scatter(self.window_first, index, self._backend.from_host(np.array([position], dtype=np.int32)))
+
+    def build(self, plan: StepPlan) -> StepInput:
+        """Write the rows of ``plan`` into the device buffers.
+
+        Rows whose token is drawn by a step in flight take token and position from `last_token` and `length`.
+        """
+        self._upload_tables()
+        host = self._host_rows(plan)
+        device = {name: self._upload(name, array) for name, array in host.items()}
+        ids, positions, slot = self._inputs(
+            device["ids"],
+            device["positions"],
+            device["from_device"],
+            device["slot"],
+            self.last_token,
+            self.length,
+            self.limit,
+        )
+        rows = Rows(ids, positions, slot, device["chunk_start"], device["chunk_end"], device["roles"])
+        override, index = self._override(plan)
+        return StepInput(
+            rows=rows,
+            block_table=self.block_table,
+            window_table=self.window_table,
+            window_first=self.window_first,
+            width=self._widths(int(plan.ends.max())),
+            hint="decode" if int(plan.num_rows.max()) == 1 else "prefill",
+            override=override,
+            override_index=index,
+        )
+
+    def commit(self, tokens: Tensor, slots: Tensor, positions: Tensor) -> None:
+        """Hand drawn tokens to the next step: int32 [N] each, positions being those of the rows drawn from."""
+        self._commit(tokens, slots, positions, self.last_token, self.length)
+
+    def _upload(self, name: str, array: Int32) -> Tensor:
+        self._backend.from_host(array, self._buffers[name])
+        return self._buffers[name][: array.shape[0]]
+
+    def _host_rows(self, plan: StepPlan) -> dict[str, Int32]:
+        counts, ends = plan.num_rows, plan.row_ends
+        total, table = int(ends[-1]), self._table
+        slot = np.repeat(plan.slots, counts)
+        start = np.repeat(ends - counts, counts)
+        positions = np.arange(total, dtype=np.int32) - start + np.repeat(plan.starts, counts)
+        ids = table.tokens[slot, positions]
+        from_device = np.zeros(total, dtype=np.int32)
+        if plan.from_device.any():
+            drawn = (ends - 1)[plan.from_device]
+            from_device[drawn] = 1
+            positions[drawn] = 0  # an offset to the device's length
+        roles = table.roles_array()[slot, positions].astype(np.int32) if table.has_roles[plan.slots].any() else None
+        return {
+            "ids": ids,
+            "positions": positions,
+            "from_device": from_device,
+            "slot": slot,
+            "chunk_start": start,
+            "chunk_end": np.repeat(ends, counts),
+            "roles": np.zeros(total, dtype=np.int32) if roles is None else roles,
+        }
+
+    def _upload_tables(self) -> None:
+        for mirror, target in (
+            (self._tables.main, self.block_table),
+            (self._tables.window, self.window_table),
+        ):
+            dirty = mirror.take_dirty()
+            if len(dirty):
+                rows = self._backend.from_host(mirror.table[dirty])
+                self._scatter(target, self._backend.from_host(dirty), rows)
+
+    def _widths(self, longest: int) -> dict[int, int]:
+        """Bounds of visible entries that take few different values: blocks times a power of two."""
+        blocks = -(-longest // self._block_size)
+        blocks = min(1 << (blocks - 1).bit_length(), self._tables.main.columns)
+        return {ratio: blocks * (self._block_size // ratio) for ratio in self._ratios}
+
+    def _override(self, plan: StepPlan) -> tuple[Tensor | None, Tensor | None]:
+        """Rows that replace embeddings in this step, and for each row which of them (-1: none)."""
+        rows, total = [], 0
+        index: Int32 | None = None
+        first = plan.row_ends - plan.num_rows
+        for i, slot in enumerate(plan.slots.tolist()):
+            extras = self._table.extras(slot)
+            if extras.embed_rows is None or extras.embed_positions is None:
+                continue
+            offset = extras.embed_positions - plan.starts[i]
+            inside = (offset >= 0) & (offset < plan.num_rows[i])
+            count = int(inside.sum())
+            if not count:
+                continue
+            if index is None:
+                index = np.full(plan.total_rows, -1, dtype=np.int32)
+            index[first[i] + offset[inside]] = np.arange(total, total + count, dtype=np.int32)
+            rows.append(_as_f32(extras.embed_rows[inside]))
+            total += count
+        if index is None:
+            return None, None
+        return self._backend.from_host(np.concatenate(rows)), self._backend.from_host(index)
+
+
+def _as_f32(rows: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    """float32 rows, or bfloat16 bits in uint16, as float32."""
+    if rows.dtype == np.uint16:
+        return (rows.astype(np.uint32) << 16).view(np.float32)
+    return rows.astype(np.float32)
