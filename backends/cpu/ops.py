@@ -25,13 +25,26 @@ from tandem.errors import LayoutError
 from tandem.ops.aux_entry_slots import look_up
 from tandem.ops.embed import apply_override
 from tandem.ops.index_scores import combine_heads
-from tandem.ops.kv_load import kv_load
 from tandem.ops.kv_store import require_canonical
-from tandem.ops.numerics import decode_rows, e4m3_encode, encode_rows, fixed_matmul, ue8m0_value
+from tandem.ops.numerics import (
+    decode_rows,
+    e2m1_decode,
+    e4m3_decode,
+    e4m3_encode,
+    encode_rows,
+    fixed_matmul,
+    ue8m0_value,
+    unpack_nibbles,
+)
 from tandem.ops.swiglu_quant import swiglu
 
 Tensor = torch.Tensor
 VALUES = "cpu.values.rows"  # data: f32 values [T, N]; scale: ue8m0 bytes [T, N/32]
+
+_BYTES = torch.arange(256, dtype=torch.int32).to(torch.uint8)
+E4M3 = e4m3_decode(_BYTES)  # f32 [256]
+UE8M0 = ue8m0_value(_BYTES)  # f32 [256]
+E2M1_PAIRS = e2m1_decode(unpack_nibbles(_BYTES.unsqueeze(-1)))  # f32 [256, 2]
 
 
 def values_of(x: Tensor | QTensor, op: str) -> Tensor:
@@ -107,6 +120,22 @@ def grouped_linear(x: QTensor, weight: PackedWeight, ends: Tensor) -> Tensor:
             result[start:end] = matmul(values[start:end], wide, matrix.tile)
             start = end
     return result
+
+
+def kv_load(cache: KVCache, slots: Tensor) -> Tensor:
+    """As the reference, with tables of 256 entries in place of bit arithmetic."""
+    require_canonical("kv_load", cache)
+    layout = cache.layout
+    flat = slots.reshape(-1)
+    entries = cache.data.index_select(0, flat.clamp_min(0)).to(torch.int32)
+    codes = entries[:, : layout.data_bytes].reshape(-1)
+    scales = entries[:, layout.data_bytes :].reshape(-1)
+    values = (E4M3 if layout.fmt is QFormat.MXFP8 else E2M1_PAIRS).index_select(0, codes)
+    scale = (E4M3 if layout.fmt is QFormat.NVFP4 else UE8M0).index_select(0, scales)
+    product = (values.view(-1, layout.fmt.group) * scale.unsqueeze(-1)).view(-1, layout.dim)
+    # A product with zero would let the NaN of unwritten memory through.
+    product = product.masked_fill((flat < 0).unsqueeze(-1), 0.0)
+    return product.to(torch.bfloat16).view(*slots.shape, layout.dim)
 
 
 def index_scores(
@@ -196,6 +225,7 @@ def implementations(native: NativeLibrary | None) -> dict[str, OpFunction]:
         "group_linear": group_linear,
         "grouped_linear": grouped_linear,
         "index_scores": index_scores,
+        "kv_load": kv_load,
         "quantize": quant.quantize,
         "kv_store": quant.kv_store,
         "swiglu_quant": quant.swiglu_quant,

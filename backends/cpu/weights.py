@@ -1,8 +1,9 @@
 """How the CPU backend holds weights.
 
 Matrices are held as bf16, which represents every fp8 and fp4 value with its power-of-two scale exactly, because
-converting bf16 to f32 is nearly free while decoding fp8 is not.  The scale bytes are kept, so the stored bits can be
-given back.  The Engram table stays as stored bytes, mapped from the file.
+converting bf16 to f32 is nearly free while decoding fp8 is not.  Small ones are held as f32, where the conversion would
+cost as much as the product.  The scale bytes are kept, so the stored bits can be given back.  The Engram table stays as
+stored bytes, mapped from the file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tandem.ops.numerics import (
 )
 
 Tensor = torch.Tensor
-LAYOUT = "cpu.bf16"
+LAYOUT = "cpu.values"
+SMALL = 1 << 16  # values of one matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> P
         return PackedWeight(kind, weight.fmt, shape, "cpu.mapped", weight, weight.data.numel() + scale_bytes)
     if weight.scale is None:
         values, scale = weight.data.clone(memory_format=torch.contiguous_format), None
+        if kind is WeightKind.LINEAR and values.numel() <= SMALL:
+            values = values.to(torch.float32)
     else:
         wide = decode_weight(weight)
         values, scale = wide.to(torch.bfloat16), weight.scale.view(torch.uint8).clone()
@@ -54,6 +58,8 @@ def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> P
                 why="a scale is 255 (NaN) or so small that values leave bf16's range",
                 fix="check the checkpoint's scales",
             )
+        if shape[-1] * shape[-2] <= SMALL:
+            values = wide
     tile = _row_tile(shape[-1], shape[-2]) if len(shape) > 1 else ROW_TILE
     nbytes = values.numel() * values.element_size() + (0 if scale is None else scale.numel())
     return PackedWeight(kind, weight.fmt, shape, LAYOUT, Matrix(values, scale, tile), nbytes)
@@ -61,7 +67,7 @@ def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> P
 
 @functools.cache
 def _row_tile(depth: int, width: int) -> int:
-    """Rows per product: 16 where this machine's library treats them alike, else one at a time."""
+    """Rows per product: a whole tile where this machine's library treats them alike, else one at a time."""
     return ROW_TILE if row_position_invariant(depth, width) else 1
 
 
@@ -71,7 +77,8 @@ def unpack(weight: PackedWeight) -> CanonicalWeight:
         return weight.token
     matrix: Matrix = weight.token
     if matrix.scale is None:
-        return CanonicalWeight(matrix.values, None, weight.fmt)
+        dtype = torch.bfloat16 if weight.fmt is QFormat.BF16 else torch.float32
+        return CanonicalWeight(matrix.values.to(dtype), None, weight.fmt)
     wide = matrix.values.to(torch.float32)
     scale = ue8m0_value(matrix.scale)
     if weight.fmt is QFormat.FP8_BLOCK32:

@@ -15,32 +15,39 @@ from tandem.contract.types import CanonicalWeight, QFormat
 
 Tensor = torch.Tensor
 
-ROW_TILE = 16
+ROW_TILE = 8
 E4M3_MAX = 448.0
 
 
-def fixed_matmul(x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
+def fixed_matmul(x: Tensor, weight: Tensor) -> Tensor:
     """x [T, K] f32 @ weight [N, K] f32 -> [T, N] f32, row bits independent of T.
 
-    Rows go through products of one fixed shape [16, K] x [K, N], the last tile padded with zeros, so that the
+    Rows go through products of one fixed shape [8, K] x [K, N], the last tile padded with zeros, so that the
     library takes the same code path for every row count.  `row_position_invariant` checks the remaining
     assumption, that a row's place inside the tile does not matter.
     """
     rows, depth = x.shape
-    result = x.new_empty((rows, weight.shape[0])) if out is None else out
     transposed = weight.t()
     full = rows - rows % ROW_TILE
+    if full == 0:
+        return _last_tile(x, transposed)
+    result = x.new_empty((rows, weight.shape[0]))
     for start in range(0, full, ROW_TILE):
         torch.mm(x[start : start + ROW_TILE], transposed, out=result[start : start + ROW_TILE])
     if full != rows:
-        padded = x.new_zeros((ROW_TILE, depth))
-        padded[: rows - full] = x[full:]
-        result[full:] = torch.mm(padded, transposed)[: rows - full]
+        result[full:] = _last_tile(x[full:], transposed)
     return result
 
 
+def _last_tile(x: Tensor, transposed: Tensor) -> Tensor:
+    """Product of fewer rows than a tile, padded with zeros."""
+    padded = x.new_zeros((ROW_TILE, x.shape[1]))
+    padded[: x.shape[0]] = x
+    return torch.mm(padded, transposed)[: x.shape[0]]
+
+
 def row_position_invariant(depth: int, width: int) -> bool:
-    """Whether this machine's matrix product gives equal bits at each row of a [16, depth] x [depth, width] tile."""
+    """Whether this machine's matrix product gives equal bits at each row of an [8, depth] x [depth, width] tile."""
     generator = torch.Generator().manual_seed(depth * 65537 + width)
     row = torch.randn((1, depth), generator=generator)
     weight = torch.randn((width, depth), generator=generator)
