@@ -6,6 +6,7 @@ correct on any torch device, and the composite a backend falls on when it declar
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from tandem.errors import ContractError
 CONTRACT_VERSION = (1, 0)
 
 OpFunction = Callable[..., Any]
+CaseBuilder = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,19 @@ def op(
     return register
 
 
-def case(op_name: str, name: str) -> Callable[[Callable[[int], dict[str, Any]]], Callable[[int], dict[str, Any]]]:
-    """Attach a conformance case to an op; the decorated function maps a seed to call arguments."""
+def case(op_name: str, name: str, rows: tuple[int, ...] = ()) -> Callable[[CaseBuilder], CaseBuilder]:
+    """Attach conformance cases to an op.
 
-    def attach(build: Callable[[int], dict[str, Any]]) -> Callable[[int], dict[str, Any]]:
-        OP_TABLE[op_name].cases.append(Case(name, build))
+    The decorated function maps a seed to call arguments, as data of `tandem.contract.cases`.  With ``rows`` it takes
+    the number of rows as a second argument and gives one case for each, called ``name-T17`` and so on.
+    """
+
+    def attach(build: CaseBuilder) -> CaseBuilder:
+        cases = OP_TABLE[op_name].cases
+        if not rows:
+            cases.append(Case(name, build))
+        for count in rows:
+            cases.append(Case(f"{name}-T{count}", functools.partial(build, rows=count)))
         return build
 
     return attach
