@@ -7,6 +7,8 @@ from pathlib import Path
 from deepseek_recipe import SpecialToken
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from tandem.tokenizer.detokenize import byte_alphabet
+
 VOCAB_SIZE = 512
 NOISE_TOKEN_ID = 499
 IMAGE_TOKEN_ID = 500
@@ -39,13 +41,6 @@ _WORDS = (
     "first any my now such like our over man me even most made after also did many before must through "
     " The And It He In This That You We For But"
 )
-
-
-def byte_alphabet() -> list[str]:
-    """The printable character that stands for each byte value in a byte-level vocabulary."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = iter(range(0x100, 0x200))
-    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
 def build_tiny_tokenizer() -> Tokenizer:

@@ -45,7 +45,7 @@ class CheckpointWriter:
     Use as a context manager; leaving it without an error finishes the checkpoint.
 
     Args:
-        directory: created if needed; existing shards of the same names are overwritten.
+        directory: created if needed; shards and index of an earlier checkpoint are overwritten.
         specs: every tensor that will be written, a scale right after its weight.
         max_shard_bytes: soft limit of a shard; a larger tensor gets a shard of its own.
     """
@@ -55,6 +55,8 @@ class CheckpointWriter:
     ) -> None:
         self._directory = Path(directory)
         self._directory.mkdir(parents=True, exist_ok=True)
+        # Without an index a directory is not a checkpoint: it goes first and comes last.
+        (self._directory / INDEX_NAME).unlink(missing_ok=True)
         shards = _plan_shards(specs, max_shard_bytes)
         self._names = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))]
         self._slots: dict[str, _Slot] = {}
@@ -102,7 +104,6 @@ class CheckpointWriter:
             "metadata": {"total_size": sum(slot.spec.nbytes for slot in self._slots.values())},
             "weight_map": {name: self._names[slot.shard] for name, slot in sorted(self._slots.items())},
         }
-        # The index comes last: without it a directory is not a checkpoint, so a crash leaves none behind.
         (self._directory / INDEX_NAME).write_text(json.dumps(index, indent=1), encoding="utf-8")
 
     def __enter__(self) -> CheckpointWriter:

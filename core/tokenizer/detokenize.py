@@ -6,16 +6,14 @@ import codecs
 from collections.abc import Callable, Iterable
 
 
-def _byte_of_symbol() -> dict[str, int]:
-    """Byte-level vocabularies write each byte as one printable character; this is the way back."""
+def byte_alphabet() -> list[str]:
+    """The printable character that a byte-level vocabulary writes for each byte value."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    table = {chr(byte): byte for byte in printable}
-    table |= {chr(0x100 + index): byte for index, byte in enumerate(others)}
-    return table
+    others = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
-_BYTE_OF_SYMBOL = _byte_of_symbol()
+_BYTE_OF_SYMBOL = {symbol: byte for byte, symbol in enumerate(byte_alphabet())}
 
 
 class TokenBytes:
