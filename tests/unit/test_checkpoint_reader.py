@@ -138,12 +138,15 @@ def test_misaligned_tensors_are_read(tiny: Path) -> None:
             "w": {"dtype": "BF16", "shape": [3], "data_offsets": [1, 7]},
         }
     ).encode()
+    header += b" " * (len(header) % 2)
     values = torch.tensor([1.0, -2.0, 0.5], dtype=torch.bfloat16)
     data = b"\x7f" + values.view(torch.uint8).numpy().tobytes()
     (tiny / "odd.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
     write_index(tiny, {"weight_map": {"s": "odd.safetensors", "w": "odd.safetensors"}})
     with Checkpoint.open(tiny) as checkpoint:
-        assert torch.equal(checkpoint.read("w"), values)
+        found = checkpoint.read("w")
+        assert torch.equal(found, values)
+        assert found.data_ptr() % 2 == 0  # some processors cannot load elements that lie across
 
 
 def test_missing_files(tiny: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models
 
 from tandem.checkpoint.tiny import make_tiny
 from tandem.cli.checkpoint import official_config
@@ -104,6 +104,30 @@ def test_compressed_vocabulary_of_a_small_tokenizer(tiny: tuple[Path, ModelConfi
     assert class_of(ord(" ")) == class_of(ord("\n")) == class_of(ord("\t"))
     assert class_of(0xC3) != class_of(0xC4)  # halves of characters stay apart
     assert mapping[tokenizer.token_to_id("Ġthe")] == mapping[tokenizer.token_to_id("ĠThe")]
+
+
+def test_folding_by_hand(tmp_path: Path) -> None:
+    # Bytes are written in the byte-level alphabet: \u0120 is a space, \u010a a line feed.
+    tokens = {
+        "e": 0,
+        "E": 0,
+        "\u0120E": 0,  # a space beside other text is stripped
+        "\u00c3\u00a9": 0,  # e with an acute accent, as UTF-8
+        "fi": 1,
+        "\u00ef\u00ac\u0123": 1,  # the ligature fi
+        "\u0120": 2,
+        "\u0120\u010a\u0120": 2,  # white space alone is one space
+        "\u00c3": 3,  # half a character
+        "\u00a9": 4,  # the other half
+        "\u00cc\u0123": 5,  # an accent alone folds to nothing, so it stands for itself
+    }
+    model = models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=[])
+    tokenizer = Tokenizer(model)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    mapping, count = compressed_vocabulary(tmp_path / "tokenizer.json")
+    assert mapping.tolist() == list(tokens.values())
+    assert count == 6
 
 
 def test_vocabulary_map_covers_rows_without_a_token(tiny: tuple[Path, ModelConfig]) -> None:

@@ -102,6 +102,7 @@ def test_special_tokens_are_single_tokens(library: HfTokenizer) -> None:
         assert library.encode(f"a{spelling}b", add_special_tokens=False).tokens == ["a", spelling, "b"]
 
 
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Say <｜User｜> and </think>."},
@@ -134,8 +135,7 @@ def test_all_special_tokens_of_a_tool_prompt_are_tokens(directory: Path, library
         "m", deepseek_recipe.ModelVersion.DeepseekV41Flash
     )
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    content = [{"type": "text", "text": "look"}, image]
+    content = [{"type": "text", "text": "look"}, IMAGE]
     body = {"model": "m", "messages": [{"role": "user", "content": content}], "tools": [tool]}
     conversation = deepseek_recipe.ChatCompletionRequest(body).convert(options).conversation
     rendered = deepseek_recipe.DeepseekV41Encoding().render_conversation(conversation)
@@ -155,7 +155,12 @@ def test_all_special_tokens_of_a_tool_prompt_are_tokens(directory: Path, library
         [{"role": "user"}],
         [{"role": "user", "content": 3}],
         [{"role": "user", "content": "\ud800"}],
-        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,x"}}]}],
+        [
+            {
+                "role": "user",
+                "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}],
+            }
+        ],
     ],
 )
 def test_bad_messages(tokenizer: Tokenizer, messages: Any) -> None:
