@@ -235,9 +235,7 @@ class Engine:
                 f"{len(tokens)} prompt tokens and max_tokens {params.max_tokens} exceed the limit of {limit}",
                 "shorten the prompt, lower max_tokens, or raise model.max_model_len",
             )
-        bad = next((t for t in (*params.stop_token_ids, *params.logit_bias) if not 0 <= t < vocabulary), None)
-        if bad is not None:
-            raise _refused(f"its parameters name token id {bad}", f"use ids from 0 to {vocabulary - 1}")
+        params.check_vocabulary(vocabulary)
         return tokens
 
 
@@ -249,12 +247,9 @@ def _token_logprob(handle: StepHandle, row: int, token: int, params: SamplingPar
     drawn = handle.drawn
     if drawn is None:
         raise AssertionError("a token was drawn without a draw")
-    raw, processed = float(drawn.raw.result()[row]), float(drawn.processed.result()[row])
-    tops = []
-    for futures, wanted in ((drawn.top, True), (drawn.top_processed, params.processed_logprobs)):
-        top: dict[int, float] = {}
-        if futures is not None and wanted and params.logprobs:
-            ids, values = futures[0].result()[row], futures[1].result()[row]
-            top = {int(i): float(v) for i, v in zip(ids[: params.logprobs], values, strict=False)}
-        tops.append(top)
-    return TokenLogprob(token, raw, processed, tops[0], tops[1])
+    processed = float(drawn.processed.result()[row]) if params.processed_logprobs else None
+    top: dict[int, float] = {}
+    if drawn.top is not None and params.logprobs:
+        ids, values = drawn.top[0].result()[row], drawn.top[1].result()[row]
+        top = {int(i): float(v) for i, v in zip(ids[: params.logprobs], values, strict=False)}
+    return TokenLogprob(token, float(drawn.raw.result()[row]), processed, top)

@@ -19,16 +19,14 @@ class TokenLogprob:
     Args:
         token_id: the token.
         raw: under the model's distribution (after bans and bias, before temperature).
-        processed: under the distribution it was drawn from.
+        processed: under the distribution it was drawn from; None where not asked for.
         top: raw logprobs of the likeliest tokens.
-        top_processed: the same for the processed distribution, where asked for.
     """
 
     token_id: int
     raw: float
-    processed: float
+    processed: float | None
     top: Mapping[int, float] = field(default_factory=dict)
-    top_processed: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,8 @@ class LiveRequest:
         request_id: given by the engine.
         prompt: token ids.
         params: sampling parameters.
-        tokenizer: None when the engine runs on token ids alone.
-        stop_ids: tokens that end it, mapped to whether they are the model's own end token.
+        tokenizer: decodes; None when the engine runs on token ids alone.
+        eos_id: the model's end token.
     """
 
     def __init__(
@@ -95,7 +93,7 @@ class LiveRequest:
         self.stop_reason: int | str | None = None
         self._pieces: list[str] = []
         self._decoder = None if tokenizer is None else IncrementalDetokenizer(tokenizer.token_bytes)
-        self._stops = StopChecker(params.stop)
+        self._stops = StopChecker(params.stop, params.min_tokens)
 
     @property
     def text(self) -> str:
@@ -111,17 +109,16 @@ class LiveRequest:
         self.token_ids.append(token)
         count = len(self.token_ids)
         early = count < self.params.min_tokens
-        text = "" if self._decoder is None else self._decoder.feed([token])
-        text, stop = self._stops.feed(text, active=not early)
+        text = self._stops.feed("" if self._decoder is None else self._decoder.feed([token]))
         reason = ""
-        if stop is not None:
-            self.stop_reason, reason = stop, "stop"
-        elif token in self.stop_ids and not early:
+        if token in self.stop_ids and not early and self._stops.matched is None:
             self.stop_reason, reason = token, "stop"
         elif count >= self.params.max_tokens:
             reason = "length"
-        if reason and stop is None and self._decoder is not None:
-            text += self._stops.finish(self._decoder.flush())
+        if reason and self._stops.matched is None:
+            text += self._stops.finish("" if self._decoder is None else self._decoder.flush())
+        if self._stops.matched is not None:
+            self.stop_reason, reason = self._stops.matched, "stop"
         self._pieces.append(text)
         return text, reason
 

@@ -88,13 +88,12 @@ class ModelRunner:
     ) -> DrawInputs:
         table, slots, ends = self._table, plan.slots[entries], plan.ends[entries]
         edits: list[tuple[int, int, float]] = []
-        top_n, processed = 0, False
+        top_n = 0
         for row, slot in enumerate(slots.tolist()):
             request = live[slot]
             params = request.params
             if params.logprobs is not None:
                 top_n = max(top_n, params.logprobs)
-                processed |= params.processed_logprobs
             if params.logit_bias or request.banned_ids:
                 early = int(ends[row]) - len(request.prompt) < params.min_tokens
                 edits += _edits(row, request, early)
@@ -106,7 +105,6 @@ class ModelRunner:
             position=ends.astype(np.int64),
             edits=edits,
             top_n=top_n,
-            processed=processed,
         )
 
 

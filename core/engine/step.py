@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tandem.cache.tables import Tables
+from tandem.cache.space import Tables
 from tandem.contract.plan import Plan
 from tandem.contract.types import Rows
 from tandem.engine.plan import StepPlan

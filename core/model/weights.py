@@ -63,7 +63,7 @@ class WeightLoader:
     def linear(self, name: str) -> PackedWeight:
         """``name.weight`` as [N, K]: fp8 with ``name.scale`` where that exists, else bf16."""
         weight = self._canonical(f"{name}.weight", f"{name}.scale", QFormat.FP8_BLOCK32)
-        return self._pack(WeightKind.LINEAR, weight, tuple(weight.data.shape))
+        return self._pack(WeightKind.LINEAR, weight, tuple(weight.data.shape), f"{name}.weight", f"{name}.scale")
 
     def grouped(self, name: str, groups: int) -> PackedWeight:
         """``name.weight`` [G*N, K] fp8 as [G, N, K], each group starting on a scale block."""
@@ -78,7 +78,8 @@ class WeightLoader:
             )
         data, scale = flat.data.unflatten(0, (groups, -1)), flat.scale.unflatten(0, (groups, -1))
         shape = (groups, rows // groups, depth)
-        return self._pack(WeightKind.GROUP, CanonicalWeight(data, scale, flat.fmt), shape)
+        weight = CanonicalWeight(data, scale, flat.fmt)
+        return self._pack(WeightKind.GROUP, weight, shape, f"{name}.weight", f"{name}.scale")
 
     def experts(self, prefix: str, matrix: str, count: int) -> PackedWeight:
         """``prefix.{e}.matrix`` packed fp4 of the owned experts as [El, N, K]."""
@@ -91,10 +92,9 @@ class WeightLoader:
         weight = CanonicalWeight(
             torch.stack([p.data.view(torch.uint8) for p in parts]), torch.stack(scales), QFormat.MXFP4
         )
-        packed = self._pack(WeightKind.EXPERTS, weight, (*weight.data.shape[:2], 2 * weight.data.shape[2]))
-        for e in range(first, last):
-            self._release(f"{prefix}.{e}.{matrix}.weight", f"{prefix}.{e}.{matrix}.scale")
-        return packed
+        names = [f"{prefix}.{e}.{matrix}.{part}" for e in range(first, last) for part in ("weight", "scale")]
+        shape = (*weight.data.shape[:2], 2 * weight.data.shape[2])
+        return self._pack(WeightKind.EXPERTS, weight, shape, *names)
 
     def embedding(self, name: str) -> PackedWeight:
         """A bf16 table whose rows are gathered."""
@@ -133,14 +133,11 @@ class WeightLoader:
         return CanonicalWeight(data, None, QFormat.BF16)
 
     def _pack(
-        self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...], name: str | None = None
+        self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...], *names: str
     ) -> PackedWeight:
         packed = self._backend.pack_weight(kind, weight, shape)
         self.packed_bytes += packed.nbytes
-        if name is not None:
-            self._release(name)
-        return packed
-
-    def _release(self, *names: str) -> None:
         for name in names:
-            self._source.release(name)
+            if name in self._names:
+                self._source.release(name)
+        return packed

@@ -24,7 +24,6 @@ class DrawInputs:
         position: int64, absolute position of the token to be drawn.
         edits: (row, token, value) triples added to the logits; value -inf bans a token.
         top_n: most logprob alternatives that any row wants, 0 for none.
-        processed: alternatives come from the processed distribution in some row.
     """
 
     temperature: npt.NDArray[np.float32]
@@ -34,7 +33,6 @@ class DrawInputs:
     position: npt.NDArray[np.int64]
     edits: Sequence[tuple[int, int, float]] = ()
     top_n: int = 0
-    processed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Drawn:
     Args:
         tokens: int32 [N] on the device.
         host_tokens, raw, processed: futures of tokens, raw and processed logprobs of the drawn tokens.
-        top: futures of (ids, logprobs) [N, n], raw then processed; None where nobody asked.
+        top: futures of (ids, raw logprobs) [N, n] of the likeliest tokens; None where nobody asked.
     """
 
     tokens: Tensor
@@ -52,7 +50,6 @@ class Drawn:
     raw: HostFuture
     processed: HostFuture
     top: tuple[HostFuture, HostFuture] | None
-    top_processed: tuple[HostFuture, HostFuture] | None
 
 
 class Sampler:
@@ -82,17 +79,12 @@ class Sampler:
         token, raw, processed = self._sample(
             logits, temperature, top_p, top_k, to_device(inputs.seed), to_device(inputs.position), filtered
         )
-        top = top_processed = None
+        top = None
         if inputs.top_n:
             ones = to_device(np.ones_like(inputs.temperature))
-            plain = self._process(logits, ones, ones, to_device(np.full_like(inputs.top_k, -1)))
-            top = self._alternatives(plain, inputs.top_n)
-            if inputs.processed:
-                top_processed = self._alternatives(
-                    self._process(logits, temperature, top_p, top_k), inputs.top_n
-                )
-        return Drawn(token, to_host(token), to_host(raw), to_host(processed), top, top_processed)
-
-    def _alternatives(self, logprobs: Tensor, count: int) -> tuple[HostFuture, HostFuture]:
-        ids, values = self._top(logprobs, min(count, logprobs.shape[1]))
-        return self._backend.to_host(ids), self._backend.to_host(values)
+            unfiltered = to_device(np.full_like(inputs.top_k, -1))
+            ids, values = self._top(
+                self._process(logits, ones, ones, unfiltered, False), min(inputs.top_n, logits.shape[1])
+            )
+            top = to_host(ids), to_host(values)
+        return Drawn(token, to_host(token), to_host(raw), to_host(processed), top)

@@ -1,0 +1,98 @@
+"""`tandem bench`: tokens per second of prefill or decode, and where a step's time goes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+
+from tandem.cli.options import add_engine_flags, engine_config
+from tandem.engine.engine import StepStats
+from tandem.engine.llm import LLM
+from tandem.sampling.params import SamplingParams
+
+PARTS = ("schedule", "forward", "sample", "deliver")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser("bench", help="measure prefill or decode speed")
+    parser.add_argument("phase", choices=("prefill", "decode"))
+    add_engine_flags(parser)
+    parser.add_argument("--batch", type=int, default=1, help="requests at once (%(default)s)")
+    parser.add_argument("--prompt-tokens", type=int, default=128, help="length of each prompt (%(default)s)")
+    parser.add_argument("--steps", type=int, default=64, help="decode steps per round (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds after one warm-up (%(default)s)")
+    parser.set_defaults(handler=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and print medians with spread."""
+    llm = LLM(config=engine_config(arguments))
+    try:
+        rounds = [_round(llm, arguments) for _ in range(arguments.rounds + 1)][1:]
+    finally:
+        llm.close()
+    result = summarise(rounds) | {
+        "phase": arguments.phase,
+        "batch": arguments.batch,
+        "prompt_tokens": arguments.prompt_tokens,
+        "backend": llm.backend.fingerprint(),
+    }
+    print(json.dumps(result) if arguments.json else _table(result))
+    return 0
+
+
+def _round(llm: LLM, arguments: argparse.Namespace) -> dict[str, float]:
+    """One measured round: seconds per step, its parts, and tokens per second."""
+    decode = arguments.phase == "decode"
+    params = SamplingParams(max_tokens=arguments.steps + 1 if decode else 1, temperature=0.0, ignore_eos=True)
+    generator = np.random.default_rng(0)
+    for _ in range(arguments.batch):
+        llm.submit(generator.integers(3, 256, arguments.prompt_tokens).tolist(), params)
+    engine = llm.engine
+    expected = engine.stats.tokens + arguments.batch
+    while decode and engine.stats.tokens < expected:
+        engine.step()
+    before, started = StepStats(**_as_dict(engine.stats)), time.perf_counter()
+    while not engine.idle:
+        engine.step()
+    seconds = time.perf_counter() - started
+    steps = engine.stats.steps - before.steps
+    tokens = (engine.stats.tokens - before.tokens) if decode else engine.stats.rows - before.rows
+    parts = {p: (getattr(engine.stats, f"{p}_s") - getattr(before, f"{p}_s")) / steps for p in PARTS}
+    return {"tokens_per_s": tokens / seconds, "step_s": seconds / steps, "steps": steps, **parts}
+
+
+def _as_dict(stats: StepStats) -> dict[str, Any]:
+    return {name: getattr(stats, name) for name in StepStats.__slots__}
+
+
+def summarise(rounds: list[dict[str, float]]) -> dict[str, Any]:
+    """Median, minimum and maximum over rounds of every figure."""
+    return {
+        name: {
+            "median": statistics.median(r[name] for r in rounds),
+            "min": min(r[name] for r in rounds),
+            "max": max(r[name] for r in rounds),
+        }
+        for name in rounds[0]
+    }
+
+
+def _table(result: dict[str, Any]) -> str:
+    rate, step = result["tokens_per_s"], result["step_s"]
+    lines = [
+        f"{result['phase']}, batch {result['batch']}, prompt {result['prompt_tokens']}, "
+        f"{result['backend']['backend']} ({result['backend']['machine']}, {result['backend']['threads']} threads)",
+        f"  tokens/s   {rate['median']:10.1f}   ({rate['min']:.1f} to {rate['max']:.1f})",
+        f"  step       {step['median'] * 1e3:10.3f} ms ({step['min'] * 1e3:.3f} to {step['max'] * 1e3:.3f})",
+    ]
+    for name in PARTS:
+        share = result[name]["median"] / step["median"]
+        lines.append(f"    {name:9}{result[name]['median'] * 1e3:9.3f} ms  {share:6.1%}")
+    return "\n".join(lines)

@@ -1,0 +1,73 @@
+"""`tandem doctor`: what is installed, what would run, and why not."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+from typing import Any
+
+PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "cffi", "deepseek-recipe", "triton", "torch-npu")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Register the command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser("doctor", help="show what is installed and what can run")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.set_defaults(handler=run)
+
+
+def report() -> dict[str, Any]:
+    """Everything the command shows, as JSON values."""
+    from tandem.contract.opspec import CONTRACT_VERSION
+    from tandem.contract.registry import ENVIRONMENT, probe_all, registrations
+
+    known = registrations()
+    backends = {
+        name: {
+            "from": known[name].origin,
+            "present": probe.present,
+            "reason": probe.reason,
+            "facts": dict(probe.facts),
+        }
+        for name, probe in probe_all().items()
+    }
+    return {
+        "tandem": _version("tandem-infer"),
+        "contract": ".".join(map(str, CONTRACT_VERSION)),
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} processors",
+        "packages": {name: _version(name) for name in PACKAGES},
+        "selected": os.environ.get(ENVIRONMENT, "not set (automatic)"),
+        "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("TANDEM_")},
+        "backends": backends,
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the report."""
+    found = report()
+    if arguments.json:
+        print(json.dumps(found))
+        return 0
+    for name in ("tandem", "contract", "python", "machine"):
+        print(f"{name:16} {found[name]}")
+    print("\npackages")
+    for name, version in found["packages"].items():
+        print(f"  {name:16} {version}")
+    print(f"\nbackends (TANDEM_BACKEND {found['selected']})")
+    for name, entry in found["backends"].items():
+        print(f"  {name:8} {'present' if entry['present'] else 'absent':8} {entry['reason']}  [from {entry['from']}]")
+        for fact, value in entry["facts"].items():
+            print(f"           {fact}: {value}")
+    return 0

@@ -1,0 +1,54 @@
+"""`tandem`: the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from tandem.cli import bench, chat, checkpoint, doctor, generate
+from tandem.errors import TandemError
+
+COMMANDS = (generate, chat, doctor, checkpoint, bench)
+USAGE_ERROR = 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every command."""
+    parser = argparse.ArgumentParser(
+        prog="tandem", description="Run DeepSeek-V4.1-class models on the backend named by TANDEM_BACKEND."
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0 when it did what was asked, 2 for bad input (the error is on standard error, as JSON after --json),
+        130 when interrupted.
+    """
+    arguments = build_parser().parse_args(argv)
+    try:
+        code: int = arguments.handler(arguments)
+        return code
+    except TandemError as error:
+        if getattr(arguments, "json", False):
+            print(json.dumps(error.to_dict()), file=sys.stderr)
+        else:
+            print(f"tandem: {type(error).__name__}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away; say nothing more
+        return 0
+    except KeyboardInterrupt:
+        print("tandem: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

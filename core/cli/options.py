@@ -1,0 +1,78 @@
+"""Flags that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tandem.config import EngineConfig, load_config
+from tandem.errors import ConfigError
+from tandem.sampling.params import SamplingParams
+
+
+def add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    """--model, --backend, --config, --set and --json."""
+    parser.add_argument("--model", metavar="DIR", help="checkpoint directory")
+    parser.add_argument("--backend", metavar="NAME[:INDEX]", help="overrides TANDEM_BACKEND")
+    parser.add_argument("--config", metavar="FILE", help="engine options as TOML or JSON")
+    parser.add_argument(
+        "--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="one engine option; repeatable"
+    )
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+
+
+def engine_config(arguments: argparse.Namespace) -> EngineConfig:
+    """The configuration the flags describe: file < environment < flags.
+
+    Raises:
+        ConfigError: an option is unknown or of a wrong type.
+    """
+    options: dict[str, Any] = {}
+    for item in arguments.set:
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise ConfigError(
+                "an engine option cannot be read",
+                where=f"--set {item}",
+                why="there is no '='",
+                fix="write --set section.field=value, for example --set cache.block_size=64",
+            )
+        options[name] = value
+    if arguments.model:
+        options["model.path"] = arguments.model
+    if arguments.backend:
+        options["backend.name"] = arguments.backend
+    return load_config(arguments.config, args=options)
+
+
+def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
+    """Sampling parameters; defaults are those of `SamplingParams`."""
+    default = SamplingParams()
+    parser.add_argument("--max-tokens", type=int, default=default.max_tokens, help="longest output (%(default)s)")
+    parser.add_argument(
+        "--temperature", type=float, default=default.temperature, help="0 takes the likeliest token (%(default)s)"
+    )
+    parser.add_argument("--top-p", type=float, default=default.top_p, help="(%(default)s)")
+    parser.add_argument("--top-k", type=int, default=default.top_k, help="-1 keeps all (%(default)s)")
+    parser.add_argument("--seed", type=int, help="the same seed gives the same text; default: a new one each run")
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="stop string; repeatable")
+    parser.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
+    parser.add_argument("--logprobs", type=int, metavar="N", help="logprobs of each token and of the N likeliest")
+
+
+def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
+    """SamplingParams of the flags.
+
+    Raises:
+        RequestError: a value is out of range.
+    """
+    return SamplingParams(
+        temperature=arguments.temperature,
+        top_p=arguments.top_p,
+        top_k=arguments.top_k,
+        max_tokens=arguments.max_tokens,
+        seed=arguments.seed,
+        stop=tuple(arguments.stop),
+        ignore_eos=arguments.ignore_eos,
+        logprobs=arguments.logprobs,
+    )

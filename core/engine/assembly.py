@@ -1,0 +1,202 @@
+"""Puts an engine together: backend, checkpoint, caches sized to fit, scheduler, model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tandem.cache.pool import BlockPool
+from tandem.cache.space import Pools, Tables
+from tandem.cache.tables import BlockTable, WindowGeometry, WindowTable, blocks_for
+from tandem.checkpoint.progress import LoadProgress
+from tandem.checkpoint.reader import Checkpoint
+from tandem.config import EngineConfig
+from tandem.contract.backend import Backend
+from tandem.contract.plan import Plan
+from tandem.contract.registry import open_backend
+from tandem.contract.types import ShardSpec
+from tandem.engine.plan import SchedulerLimits
+from tandem.engine.requests import RequestTable
+from tandem.engine.runner import ModelRunner
+from tandem.engine.scheduler import Scheduler
+from tandem.engine.step import StepBuilder
+from tandem.errors import ConfigError
+from tandem.model.caches import CacheSpec
+from tandem.model.config import ModelConfig, TextConfig
+from tandem.model.registry import Model, build_model
+from tandem.tokenizer.tokenizer import Tokenizer
+
+
+@dataclass(slots=True)
+class Assembly:
+    """The parts of an engine; nothing in them is shared with another engine."""
+
+    config: ModelConfig
+    plan: Plan
+    model: Model
+    tokenizer: Tokenizer
+    table: RequestTable
+    scheduler: Scheduler
+    pools: Pools
+    tables: Tables
+    builder: StepBuilder
+    runner: ModelRunner
+    checkpoint: Checkpoint
+    max_model_len: int
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding table."""
+        return self.config.text.vocab_size
+
+    @property
+    def eos_id(self) -> int:
+        """The model's end token."""
+        return self.config.eos_token_id
+
+    def close(self) -> None:
+        """Release the backend and the mapped files."""
+        self.plan.backend.close()
+        self.checkpoint.close()
+
+
+class ProgressSource:
+    """A checkpoint that reports to a progress bar what is read from it."""
+
+    def __init__(self, checkpoint: Checkpoint, bar: LoadProgress) -> None:
+        self._checkpoint, self._bar, self._module = checkpoint, bar, ""
+
+    def enter(self, module: str) -> None:
+        """Name the module whose tensors are read next."""
+        self._module = module
+
+    def names(self) -> list[str]:
+        """As the checkpoint."""
+        return self._checkpoint.names()
+
+    def read(self, name: str, rows: slice | None = None) -> torch.Tensor:
+        """As the checkpoint, counted."""
+        tensor = self._checkpoint.read(name, rows)
+        self._bar.advance(tensor.numel() * tensor.element_size(), self._module)
+        return tensor
+
+    def release(self, name: str) -> None:
+        """As the checkpoint."""
+        self._checkpoint.release(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Everything sized, before anything is allocated."""
+
+    max_model_len: int
+    spec: CacheSpec
+    geometry: WindowGeometry
+    limits: SchedulerLimits
+
+
+def size_engine(options: EngineConfig, text: TextConfig) -> Sizes:
+    """Turn options and model into sizes.
+
+    Raises:
+        ConfigError: the limit on the model length is beyond what the model was made for.
+    """
+    scheduler, cache = options.scheduler, options.cache
+    longest = options.model.max_model_len or min(text.max_position_embeddings, DEFAULT_MODEL_LEN)
+    if longest > text.max_position_embeddings:
+        raise ConfigError(
+            "the engine's length limit is beyond the model's",
+            where="model.max_model_len",
+            why=f"{longest} is more than max_position_embeddings {text.max_position_embeddings}",
+            fix="lower it",
+        )
+    geometry = WindowGeometry(
+        window=text.sliding_window,
+        block_size=cache.window_block,
+        longest_chunk=scheduler.max_tokens_per_step,
+        steps_in_flight=STEPS_IN_FLIGHT,
+    )
+    limits = SchedulerLimits(
+        max_tokens_per_step=scheduler.max_tokens_per_step,
+        max_chunk=scheduler.max_chunk,
+        max_running=scheduler.max_slots,
+        max_in_flight=STEPS_IN_FLIGHT,
+    )
+    blocks = cache.num_blocks or scheduler.max_slots * blocks_for(longest, cache.block_size)
+    spec = CacheSpec(
+        block_size=cache.block_size,
+        window_block=cache.window_block,
+        num_blocks=blocks,
+        num_window_blocks=geometry.pool_blocks(scheduler.max_slots, scheduler.max_tokens_per_step),
+        max_slots=scheduler.max_slots,
+        backtrack=geometry.rollback,
+    )
+    return Sizes(longest, spec, geometry, limits)
+
+
+# Enough for interactive use; the caches of a longer limit are asked for by name.
+DEFAULT_MODEL_LEN = 4096
+# One step runs while the next can be scheduled.
+STEPS_IN_FLIGHT = 2
+
+
+def assemble(options: EngineConfig, backend: Backend | None = None, show_progress: bool | None = None) -> Assembly:
+    """Open, load and size everything.
+
+    Args:
+        options: the engine configuration.
+        backend: an open backend; None opens the configured one.
+        show_progress: see `tandem.checkpoint.progress.LoadProgress`.
+    Raises:
+        CheckpointError, TokenizerError, ConfigError, BackendLoadError, OpUnsupported: before any step has run.
+    """
+    if not options.model.path:
+        raise ConfigError(
+            "no model was given",
+            where="model.path",
+            why="it is empty",
+            fix="name a checkpoint directory; `tandem checkpoint make-tiny --out DIR` makes a small one",
+        )
+    checkpoint = Checkpoint.open(options.model.path)
+    checkpoint.validate()
+    tokenizer = Tokenizer.load(options.model.path)
+    config = checkpoint.config
+    sizes = size_engine(options, config.text)
+    opened = backend or open_backend(options.backend.name or None)
+    plan = Plan(opened, ShardSpec())
+    spec, max_rows = sizes.spec, sizes.limits.max_tokens_per_step
+    with LoadProgress(checkpoint.nbytes, show_progress) as bar:
+        source = ProgressSource(checkpoint, bar)
+        model = build_model(
+            plan,
+            source,
+            config,
+            tokenizer.path,
+            spec,
+            max_rows=max_rows,
+            max_positions=sizes.max_model_len,
+            progress=source.enter,
+        )
+    checkpoint.release_all()
+    table = RequestTable(spec.max_slots, sizes.max_model_len)
+    pools = Pools(BlockPool(spec.num_blocks), BlockPool(spec.num_window_blocks))
+    tables = Tables(
+        BlockTable(spec.max_slots, sizes.max_model_len, spec.block_size), WindowTable(spec.max_slots, sizes.geometry)
+    )
+    ratios = sorted({r for r in config.text.compress_ratios[: config.text.num_hidden_layers] if r})
+    builder = StepBuilder(plan, table, tables, ratios, spec.block_size, max_rows)
+    return Assembly(
+        config=config,
+        plan=plan,
+        model=model,
+        tokenizer=tokenizer,
+        table=table,
+        scheduler=Scheduler(table, pools, tables, sizes.limits),
+        pools=pools,
+        tables=tables,
+        builder=builder,
+        runner=ModelRunner(model, plan, builder, table),
+        checkpoint=checkpoint,
+        max_model_len=sizes.max_model_len,
+    )

@@ -1,0 +1,142 @@
+"""The library's front door: load a model, generate, chat, stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tandem.config import EngineConfig, load_config
+from tandem.contract.backend import Backend
+from tandem.engine.assembly import assemble
+from tandem.engine.engine import Engine
+from tandem.engine.outputs import RequestOutput, StreamPiece
+from tandem.errors import RequestError, TandemError
+from tandem.sampling.params import SamplingParams
+from tandem.tokenizer.chat import render_chat
+from tandem.tokenizer.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+Messages = Sequence[Mapping[str, Any]]
+
+
+class LLM:
+    """A model on a backend.
+
+    Args:
+        model: checkpoint directory.
+        config: a ready configuration; else it is made from ``config_file``, the environment and ``options``.
+        backend: an open backend to use instead of opening the configured one.
+        show_progress: show a bar while loading; by default only on a terminal.
+        config_file: TOML or JSON file with engine options.
+        options: engine options by dotted or short name, such as ``max_model_len=512``.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        config: EngineConfig | None = None,
+        backend: Backend | None = None,
+        show_progress: bool | None = None,
+        config_file: str | Path | None = None,
+        **options: Any,
+    ) -> None:
+        if model is not None:
+            options["model.path"] = str(model)
+        self.config = config or load_config(config_file, args=options)
+        self._assembly = assemble(self.config, backend, show_progress)
+        self.engine = Engine(self._assembly)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        return self._assembly.tokenizer
+
+    @property
+    def backend(self) -> Backend:
+        """The backend the model runs on."""
+        return self._assembly.plan.backend
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None = None
+    ) -> list[RequestOutput]:
+        """Run prompts to their end.
+
+        Args:
+            prompts: text or token ids, one or several.
+            params: one for all, or one per prompt; default SamplingParams().
+        Returns:
+            One result per prompt, in order.  A prompt that cannot be served has its error in its result.
+        """
+        batch = _as_batch(prompts)
+        each = _params_for(params, len(batch))
+        results: dict[int, RequestOutput] = {}
+        place_of: dict[int, int] = {}
+        for place, (prompt, one) in enumerate(zip(batch, each, strict=True)):
+            try:
+                place_of[self.submit(prompt, one)] = place
+            except TandemError as error:
+                results[place] = RequestOutput(-1, (), finish_reason="error", error=error)
+        while len(results) < len(batch):
+            for piece in self.engine.step():
+                if piece.output is not None and piece.request_id in place_of:
+                    results[place_of[piece.request_id]] = piece.output
+        return [results[place] for place in range(len(batch))]
+
+    def chat(self, messages: Messages, params: SamplingParams | None = None, thinking: bool = False) -> RequestOutput:
+        """Answer a conversation of {"role", "content"} messages, rendered in the model's chat format.
+
+        Raises:
+            RequestError: the messages are malformed.
+        """
+        return self.generate([render_chat(messages, self.tokenizer, thinking)], params)[0]
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[StreamPiece]:
+        """Pieces of one request as steps produce them; leaving the iterator early cancels the request.
+
+        Raises:
+            RequestError, CapacityError: the request cannot be served.
+        """
+        request_id = self.submit(prompt, params or SamplingParams())
+        finished = False
+        try:
+            while not finished:
+                for piece in self.engine.step():
+                    if piece.request_id == request_id:
+                        finished = piece.output is not None
+                        yield piece
+        finally:
+            if not finished:
+                self.engine.cancel(request_id)
+
+    def submit(self, prompt: Prompt, params: SamplingParams) -> int:
+        """Queue one prompt; returns the request id that `Engine.step` reports.
+
+        Raises:
+            RequestError, CapacityError: the request cannot be served.
+        """
+        return self.engine.add_request(self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt, params)
+
+    def close(self) -> None:
+        """Release the backend."""
+        self._assembly.close()
+
+
+def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str) or (len(prompts) and all(isinstance(p, int) for p in prompts)):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    if len(params) != count:
+        raise RequestError(
+            "prompts and sampling parameters do not match",
+            where="params",
+            why=f"{count} prompts came with {len(params)} sets of parameters",
+            fix="give one set for all, or one per prompt",
+        )
+    return list(params)

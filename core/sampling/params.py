@@ -1,0 +1,208 @@
+"""What a request may ask of the sampler."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from tandem.errors import RequestError
+
+MAX_LOGPROBS = 1000
+
+_INT32 = 1 << 31
+_UINT64 = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the tokens of one request are chosen and when it ends.
+
+    Args:
+        temperature: divides the logits; finite, at least 0.  Below 1e-5 the most likely token is taken
+            (lowest id on ties), without random numbers.
+        top_p: in (0, 1]; keeps the most likely tokens up to and including the one that reaches this
+            probability.
+        top_k: keeps at most this many tokens after top_p; -1 keeps all.
+        max_tokens: longest output.
+        min_tokens: the output does not end by a stop token, stop string or the model's end token before
+            this.
+        stop: stop strings; the output ends just before the first one.  A single string is taken as one.
+        stop_token_ids: tokens that end the output, besides the model's end token.
+        ignore_eos: treat the model's end token as any other.
+        seed: 64-bit seed; the same seed and prompt give the same tokens.  None: the engine draws one.
+        logprobs: None for none; n for the raw log-probability (temperature 1, no filter) of each drawn
+            token and of the n most likely ones.
+        processed_logprobs: also give each drawn token's log-probability in the distribution it was drawn
+            from.
+        logit_bias: token id -> number added to its logit; -inf bans the token.
+
+    Raises:
+        RequestError: a value is of the wrong type or out of range; temperature and top_p are judged as
+            float32 too, as they are used.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    max_tokens: int = 256
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    seed: int | None = None
+    logprobs: int | None = None
+    processed_logprobs: bool = False
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        self._check_numbers()
+        self._check_bounds()
+        self._check_stops()
+        self._check_bias()
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> SamplingParams:
+        """From a JSON object: lists for tuples, and token ids of `logit_bias` as strings of digits.
+
+        Raises:
+            RequestError: an unknown name, or a value that the constructor refuses.
+        """
+        known = [item.name for item in fields(cls)]
+        for name in raw:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), known, n=1)
+                raise RequestError(
+                    "a sampling parameter is not known",
+                    where=f"SamplingParams.{name}",
+                    why="there is no parameter of that name",
+                    fix=f"did you mean '{near[0]}'" if near else f"use one of {', '.join(known)}",
+                )
+        values = dict(raw)
+        bias = values.get("logit_bias")
+        if isinstance(bias, Mapping):
+            values["logit_bias"] = {_token_of_key(key): value for key, value in bias.items()}
+        return cls(**values)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is taken; the comparison is the device's, in float32."""
+        return bool(np.float32(self.temperature) < np.float32(1e-5))
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether top_p or top_k may remove a token: the `filtered` hint of the `sample` op."""
+        return not self.is_greedy and bool(np.float32(self.top_p) < 1 or self.top_k != -1)
+
+    def check_vocabulary(self, size: int) -> None:
+        """Refuse token ids that a model with `size` tokens does not have.
+
+        Raises:
+            RequestError: names the field and the id.
+        """
+        for name in ("stop_token_ids", "logit_bias"):
+            for token in getattr(self, name):
+                if token >= size:
+                    raise _refused(name, token, f"token ids below the vocabulary size {size}")
+
+    def _check_numbers(self) -> None:
+        for name in ("temperature", "top_p"):
+            value = getattr(self, name)
+            if not _is_number(value):
+                raise _refused(name, value, "a number")
+        temperature, top_p = _float32(self.temperature), _float32(self.top_p)
+        if not (math.isfinite(temperature) and self.temperature >= 0):
+            raise _refused("temperature", self.temperature, "a finite number of at least 0")
+        if not (top_p > 0 and 0 < self.top_p <= 1):
+            raise _refused("top_p", self.top_p, "a number above 0 and at most 1")
+        if not (_is_integer(self.top_k) and (self.top_k == -1 or 1 <= self.top_k < _INT32)):
+            raise _refused("top_k", self.top_k, "an integer from 1 to 2147483647, or -1 to keep all tokens")
+        for name in ("ignore_eos", "processed_logprobs"):
+            if type(getattr(self, name)) is not bool:
+                raise _refused(name, getattr(self, name), "True or False")
+
+    def _check_bounds(self) -> None:
+        if not (_is_integer(self.max_tokens) and 1 <= self.max_tokens < _INT32):
+            raise _refused("max_tokens", self.max_tokens, "an integer from 1 to 2147483647")
+        if not (_is_integer(self.min_tokens) and 0 <= self.min_tokens <= self.max_tokens):
+            allowed = f"an integer from 0 to max_tokens ({self.max_tokens})"
+            raise _refused("min_tokens", self.min_tokens, allowed)
+        if self.seed is not None and not (_is_integer(self.seed) and 0 <= self.seed < _UINT64):
+            raise _refused("seed", self.seed, "an integer from 0 to 2^64 - 1, or None")
+        count = self.logprobs
+        if count is not None and not (_is_integer(count) and 0 <= count <= MAX_LOGPROBS):
+            raise _refused("logprobs", count, f"an integer from 0 to {MAX_LOGPROBS}, or None")
+
+    def _check_stops(self) -> None:
+        given: object = self.stop
+        stop = (given,) if isinstance(given, str) else _as_tuple("stop", given)
+        if not all(isinstance(item, str) and item for item in stop):
+            raise _refused("stop", self.stop, "non-empty strings")
+        tokens = _as_tuple("stop_token_ids", self.stop_token_ids)
+        if not all(_is_token(item) for item in tokens):
+            raise _refused("stop_token_ids", self.stop_token_ids, "token ids of at least 0")
+        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "stop_token_ids", tokens)
+
+    def _check_bias(self) -> None:
+        if not isinstance(self.logit_bias, Mapping):
+            raise _refused("logit_bias", self.logit_bias, "a mapping from token id to number")
+        for token, value in self.logit_bias.items():
+            if not _is_token(token):
+                raise _refused("logit_bias", token, "token ids of at least 0 as keys")
+            if not _is_number(value) or not (value == -math.inf or math.isfinite(_float32(value))):
+                raise _refused(f"logit_bias[{token}]", value, "a finite number, or -inf to ban the token")
+        object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_token(value: object) -> bool:
+    return _is_integer(value) and 0 <= value < _INT32
+
+
+def _float32(value: float) -> float:
+    """The number as the device sees it; infinite where it does not fit."""
+    try:
+        with np.errstate(over="ignore"):
+            return float(np.float32(value))
+    except OverflowError:  # an integer beyond every float
+        return math.inf if value > 0 else -math.inf
+
+
+def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
+        raise _refused(name, value, "a tuple or a list")
+    return tuple(value)
+
+
+def _token_of_key(key: object) -> object:
+    digits = isinstance(key, str) and len(key) <= 10 and key.isascii() and key.isdigit()
+    return int(str(key)) if digits else key
+
+
+def _refused(name: str, value: object, allowed: str) -> RequestError:
+    return RequestError(
+        "a sampling parameter cannot be used",
+        where=f"SamplingParams.{name}",
+        why=f"it is {_shown(value)}",
+        fix=f"give {allowed}",
+    )
+
+
+def _shown(value: object) -> str:
+    """`repr`, cut to a readable length; integers too long for it by their size."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
