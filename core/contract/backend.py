@@ -6,7 +6,6 @@ import abc
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 import torch
 

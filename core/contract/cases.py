@@ -1,7 +1,7 @@
 """Inputs of conformance cases, as data.
 
-A case is made from a seed alone, on the host, so that every backend gets the same bits.  What only a backend can
-make, packed weights and caches, and memory that may hold anything, is described by the types below;
+A case is made from a seed alone, on the host, so that every backend gets the same bits.  What only a backend
+can make, packed weights and caches, and memory that may hold anything, is described by the types below;
 `materialise` builds the call arguments on the backend under test.
 """
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from tandem.contract.backend import Backend
-from tandem.contract.types import CacheKind, CanonicalWeight, KVLayout, QFormat, QTensor, WeightKind
+from tandem.contract.types import CacheKind, CanonicalWeight, KVLayout, QFormat, QTensor, Rows, WeightKind
 
 Tensor = torch.Tensor
 
@@ -37,7 +37,7 @@ class WeightInput:
 
 @dataclass(frozen=True, slots=True)
 class CacheInput:
-    """A cache whose entries ``held`` (slots) have the bytes uint8 [len(held), entry_bytes]; others hold anything."""
+    """A cache with bytes uint8 [len(held), entry_bytes] at slots ``held``; other entries hold anything."""
 
     layout: KVLayout
     num_blocks: int
@@ -54,7 +54,7 @@ class PartlyUsed:
 
 
 class Draw:
-    """Seeded arrays.  Methods that describe backend objects return Any, as they stand in for those objects."""
+    """Seeded arrays.  Methods that stand in for backend objects return Any."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -70,6 +70,16 @@ class Draw:
     def i32(self, low: int, high: int, *shape: int) -> Tensor:
         """Integers of [low, high), int32."""
         return torch.from_numpy(self.rng.integers(low, high, shape, dtype=np.int32))
+
+    def cos_sin(self, rows: int, dim: int) -> Tensor:
+        """Cosines, then sines, of dim/2 random angles, f32 [rows, dim]."""
+        angles = self.rng.uniform(-np.pi, np.pi, (rows, dim // 2))
+        return torch.from_numpy(np.concatenate((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32))
+
+    def block_table(self, slots: int, columns: int) -> Tensor:
+        """int32 [slots + 1, columns]: blocks 0 .. slots * columns - 1 in random order, none for scratch."""
+        order = self.rng.permutation(slots * columns).astype(np.int32).reshape(slots, columns)
+        return torch.from_numpy(np.concatenate((order, np.full((1, columns), -1, dtype=np.int32))))
 
     def codes(self, fmt: QFormat, *shape: int) -> Tensor:
         """Random code bytes of a format, e4m3's NaNs left out; shape counts elements."""
@@ -105,11 +115,33 @@ class Draw:
         self, fmt: QFormat, dim: int, block_entries: int, num_blocks: int, held: Sequence[int] | None = None
     ) -> Any:
         """A cache with random entries at the slots ``held`` (default: all)."""
-        kinds = {QFormat.NVFP4: CacheKind.MAIN, QFormat.MXFP4: CacheKind.INDEX, QFormat.MXFP8: CacheKind.WINDOW}
+        kinds = {
+            QFormat.NVFP4: CacheKind.MAIN,
+            QFormat.MXFP4: CacheKind.INDEX,
+            QFormat.MXFP8: CacheKind.WINDOW,
+        }
         layout = KVLayout(kinds[fmt], fmt, dim, block_entries)
         slots = tuple(range(num_blocks * block_entries)) if held is None else tuple(held)
         codes, scales = self.codes(fmt, len(slots), dim), self.scales(fmt, len(slots), layout.scale_bytes)
         return CacheInput(layout, num_blocks, slots, torch.cat((codes, scales), dim=1).numpy())
+
+
+def step_rows(
+    chunks: Sequence[tuple[int, int, int]], ids: Tensor | None = None, roles: Tensor | None = None
+) -> Rows:
+    """The rows of a step made of chunks (slot, first position, rows); a chunk of slot -1 is padding."""
+    columns: list[list[int]] = [[], [], [], []]
+    for slot, first, count in chunks:
+        start = len(columns[0])
+        for i in range(count):
+            row = (first + i, slot, start, start + count) if slot >= 0 else (0, -1, start + i, start + i + 1)
+            for column, number in zip(columns, row, strict=True):
+                column.append(number)
+    positions, slots, starts, ends = (torch.tensor(column, dtype=torch.int32) for column in columns)
+    zero = torch.zeros_like(positions)
+    return Rows(
+        zero if ids is None else ids, positions, slots, starts, ends, zero if roles is None else roles
+    )
 
 
 def materialise(value: Any, backend: Backend, poison: int) -> Any:
@@ -124,7 +156,9 @@ def materialise(value: Any, backend: Backend, poison: int) -> Any:
         return _upload(mixed, backend)
     if isinstance(value, CacheInput):
         cache = backend.kv_alloc(value.layout, value.num_blocks)
-        image = np.full((value.num_blocks * value.layout.block_entries, value.layout.entry_bytes), poison, np.uint8)
+        image = np.full(
+            (value.num_blocks * value.layout.block_entries, value.layout.entry_bytes), poison, np.uint8
+        )
         image[list(value.held)] = value.data
         blocks = np.arange(value.num_blocks)
         backend.kv_import(cache, blocks, image.reshape(value.num_blocks, -1))
@@ -132,10 +166,14 @@ def materialise(value: Any, backend: Backend, poison: int) -> Any:
     if isinstance(value, QTensor):
         data, scale = _upload(value.data, backend), _upload(value.scale, backend)
         return backend.from_canonical(QTensor(data, scale, value.fmt, value.shape))
+    if isinstance(value, dict):
+        return {name: materialise(item, backend, poison) for name, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(materialise(item, backend, poison) for item in value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = {f.name: materialise(getattr(value, f.name), backend, poison) for f in dataclasses.fields(value)}
+        parts = {
+            f.name: materialise(getattr(value, f.name), backend, poison) for f in dataclasses.fields(value)
+        }
         return type(value)(**parts)
     return value
 

@@ -1,7 +1,8 @@
 """How an op is declared and found.
 
 Each file in ``core/ops`` declares one op with ``@op``.  The decorated function is the reference: plain torch,
-correct on any torch device, and the composite a backend falls on when it declares no implementation of its own.
+correct on any torch device, and the composite a backend falls on when it declares no implementation of its
+own.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def op(
 def case(op_name: str, name: str, rows: tuple[int, ...] = ()) -> Callable[[CaseBuilder], CaseBuilder]:
     """Attach conformance cases to an op.
 
-    The decorated function maps a seed to call arguments, as data of `tandem.contract.cases`.  With ``rows`` it takes
-    the number of rows as a second argument and gives one case for each, called ``name-T17`` and so on.
+    The decorated function maps a seed to call arguments, as data of `tandem.contract.cases`.  With ``rows``
+    it takes the number of rows as a second argument and gives one case each, named ``name-T17`` and so on.
     """
 
     def attach(build: CaseBuilder) -> CaseBuilder:

@@ -1,8 +1,8 @@
 """`attn_block`: attention between the query projection and the output projection.
 
 Composite of rope, sparse_attn, inverse rope and quantize, in one call because accelerators fuse exactly this.
-Reads q bf16 [T, Hq, D] before RoPE, what `sparse_attn` reads, and cos_sin f32 [T, rd].
-Returns mxfp8 [T, Hq * D], the rotated-back output quantised in groups of 32.  Class A before the quantisation.
+Reads q bf16 [T, Hq, D] before RoPE, what `sparse_attn` reads, and cos_sin f32 [T, rd]. Returns mxfp8 [T, Hq *
+D], the rotated-back output quantised in groups of 32.  Class A before the quantisation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 from tandem.contract.types import KVCache, QFormat, QTensor
 
 Tensor = torch.Tensor
@@ -40,3 +41,19 @@ def attn_block(
     output = parts.sparse_attn(rotated, window, window_slots, main, main_slots, sink, scale, hint)
     result: QTensor = parts.quantize(parts.rope(output, cos_sin, True).flatten(1), QFormat.MXFP8)
     return result
+
+
+@case("attn_block", "window-and-main", ROWS)
+def _both(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {
+        "q": draw.bf16(rows, 2, 64),
+        "cos_sin": draw.cos_sin(rows, 16),
+        "window": draw.cache(QFormat.MXFP8, 64, 8, 4, range(1, 30)),
+        "window_slots": draw.i32(1, 30, rows, 8),
+        "main": draw.cache(QFormat.NVFP4, 64, 4, 6, range(1, 20)),
+        "main_slots": draw.i32(1, 20, rows, 5),
+        "sink": draw.f32(2),
+        "scale": 64**-0.5,
+        "hint": "decode",
+    }

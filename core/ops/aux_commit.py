@@ -1,14 +1,18 @@
 """`aux.commit`: hand the drawn tokens to the next step, on the device.
 
-Reads tokens int32 [N], slots int32 [N] and positions int32 [N] (position of the row each token was drawn from).
-Writes last_token[slot] = token and length[slot] = position + 1; slot -1 goes to the scratch entry.  Class X.
+Reads tokens int32 [N], slots int32 [N] and positions int32 [N] (position of the row each token was drawn
+from). Writes last_token[slot] = token and length[slot] = position + 1; slot -1 goes to the scratch entry.
+Class X.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import Draw
+from tandem.contract.opspec import case, op
 
 Tensor = torch.Tensor
 
@@ -19,3 +23,15 @@ def commit(tokens: Tensor, slots: Tensor, positions: Tensor, last_token: Tensor,
     wide = slots.to(torch.int64)
     last_token[wide] = tokens
     length[wide] = positions + 1
+
+
+@case("aux.commit", "some-skipped")
+def _some(seed: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {
+        "tokens": draw.i32(0, 99, 4),
+        "slots": torch.tensor([3, -1, 0, -1], dtype=torch.int32),
+        "positions": draw.i32(0, 99, 4),
+        "last_token": draw.i32(100, 199, 6),
+        "length": draw.i32(100, 199, 6),
+    }

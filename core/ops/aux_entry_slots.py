@@ -1,15 +1,18 @@
 """`aux.entry_slots`: where each row's cache entry goes.
 
-Reads positions and slot int32 [T], table int32 [R + 1, NB], block_entries, ratio r, wrap.
-Returns int32 [T]: the slot of entry position // r where (position + 1) % r == 0, else -1; -1 for padding rows.
-With wrap the table is indexed by block mod NB.  A table entry of -1 holds no block and gives -1.  Class X.
+Reads positions and slot int32 [T], table int32 [R + 1, NB], block_entries, ratio r, wrap. Returns int32 [T]:
+the slot of entry position // r where (position + 1) % r == 0, else -1; -1 for padding rows. With wrap the
+table is indexed by block mod NB.  A table entry of -1 holds no block and gives -1.  Class X.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 
 Tensor = torch.Tensor
 
@@ -35,3 +38,24 @@ def look_up(
     held = table[row, block.to(torch.int64)]
     found = held * block_entries + entry.remainder(block_entries)
     return torch.where(valid & (held >= 0), found, torch.full_like(found, -1))
+
+
+@case("aux.entry_slots", "ratio-one-wrapped", ROWS)
+def _wrapped(seed: int, rows: int) -> dict[str, Any]:
+    return _arguments(seed, rows, 1, True)
+
+
+@case("aux.entry_slots", "ratio-two", ROWS)
+def _two(seed: int, rows: int) -> dict[str, Any]:
+    return _arguments(seed, rows, 2, False)
+
+
+def _arguments(seed: int, rows: int, ratio: int, wrap: bool) -> dict[str, Any]:
+    """Three requests with eight blocks of four entries, one not held; a wrapped table is gone round twice."""
+    draw = Draw(seed)
+    table = draw.block_table(3, 8)
+    table[1, 2] = -1
+    positions = draw.i32(0, 64 if wrap else 32 * ratio, rows)
+    slot = draw.i32(-1, 3, rows)
+    fixed = {"block_entries": 4, "ratio": ratio, "wrap": wrap}
+    return {"positions": positions, "slot": slot, "table": table} | fixed

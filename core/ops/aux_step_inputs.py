@@ -1,17 +1,20 @@
 """`aux.step_inputs`: token ids, positions and slots of a step, from the host or from the step before.
 
-Reads host_ids and host_positions int32 [T], from_device int32 [T] (0/1), host_slot int32 [T], and the device arrays
-last_token, length and limit int32 [R + 1].  Returns (ids, positions, slot) int32 [T].  Where from_device,
-ids = last_token[slot] and positions = length[slot] + host_positions; elsewhere the host values.
-A row whose id is negative (nothing could be drawn) or whose position reaches limit[slot] becomes a padding row:
-slot -1, id 0, position 0.  So a step queued before the host saw the last one can do no harm.  Class X.
+Reads host_ids and host_positions int32 [T], from_device int32 [T] (0/1), host_slot int32 [T], and the device
+arrays last_token, length and limit int32 [R + 1].  Returns (ids, positions, slot) int32 [T].  Where
+from_device, ids = last_token[slot] and positions = length[slot] + host_positions; elsewhere the host values.
+A row whose id is negative (nothing could be drawn) or whose position reaches limit[slot] becomes a padding
+row: slot -1, id 0, position 0.  So a step queued before the host saw the last one can do no harm.  Class X.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import Draw
+from tandem.contract.opspec import case, op
 
 Tensor = torch.Tensor
 
@@ -38,3 +41,22 @@ def step_inputs(
         torch.where(alive, positions, zero),
         torch.where(alive, host_slot, torch.full_like(host_slot, -1)),
     )
+
+
+@case("aux.step_inputs", "host-device-and-stopped-rows")
+def _mixed(seed: int) -> dict[str, Any]:
+    """Rows: host, device, padding, device without a token, device at its limit, host at its limit."""
+    draw = Draw(seed)
+
+    def ints(*numbers: int) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int32)
+
+    return {
+        "host_ids": draw.i32(1, 99, 6),
+        "host_positions": ints(7, 0, 0, 0, 1, 30),
+        "from_device": ints(0, 1, 0, 1, 1, 0),
+        "host_slot": ints(0, 1, -1, 2, 3, 4),
+        "last_token": ints(5, 41, -1, 43, 44, 0),
+        "length": ints(100, 12, 9, 19, 100, 0),
+        "limit": ints(8, 13, 99, 20, 30, 0),
+    }

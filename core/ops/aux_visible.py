@@ -1,13 +1,17 @@
 """`aux.visible`: compressed entries a row may see.
 
-Reads positions and slot int32 [T], ratio r.  Returns int32 [T]: (position + 1) // r, 0 for padding rows.  Class X.
+Reads positions and slot int32 [T], ratio r.  Returns int32 [T]: (position + 1) // r, 0 for padding rows.
+Class X.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import FEW_ROWS, Draw
+from tandem.contract.opspec import case, op
 
 Tensor = torch.Tensor
 
@@ -17,3 +21,9 @@ def visible(positions: Tensor, slot: Tensor, ratio: int) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     lens = torch.div(positions + 1, ratio, rounding_mode="floor")
     return torch.where(slot >= 0, lens, torch.zeros_like(lens))
+
+
+@case("aux.visible", "ratio-two", FEW_ROWS)
+def _two(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {"positions": draw.i32(0, 99, rows), "slot": draw.i32(-1, 3, rows), "ratio": 2}

@@ -1,15 +1,18 @@
 """`aux.window_slots`: the window each row reads.
 
-Reads positions and slot int32 [T], window_table int32 [R + 1, NW], first int32 [R + 1] (lowest position whose window entry
-exists, 0 unless a sequence was resumed without its window), block_entries, window W.
-Returns int32 [T, W]: slots of positions p - W + 1 .. p, ascending; -1 below first and for padding rows.  Class X.
+Reads positions and slot int32 [T], window_table int32 [R + 1, NW], first int32 [R + 1] (lowest position whose
+window entry exists, 0 unless a sequence was resumed without its window), block_entries, window W. Returns
+int32 [T, W]: slots of positions p - W + 1 .. p, ascending; -1 below first and for padding rows.  Class X.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 from tandem.ops.aux_entry_slots import look_up
 
 Tensor = torch.Tensor
@@ -25,3 +28,15 @@ def window_slots(
     lowest = first[slot.to(torch.int64)].clamp_min(0)
     valid = (read >= lowest.unsqueeze(-1)) & (slot >= 0).unsqueeze(-1)
     return look_up(read, slot, table, block_entries, valid, wrap=True)
+
+
+@case("aux.window_slots", "starts-resumed-and-missing", ROWS)
+def _some(seed: int, rows: int) -> dict[str, Any]:
+    """The second request's window begins at position 21; a block of the third is not held."""
+    draw = Draw(seed)
+    table = draw.block_table(3, 8)
+    table[2, 3] = -1
+    first = torch.tensor([0, 21, 0, 0], dtype=torch.int32)
+    positions, slot = draw.i32(0, 50, rows), draw.i32(-1, 3, rows)
+    fixed = {"block_entries": 4, "window": 9}
+    return {"positions": positions, "slot": slot, "table": table, "first": first} | fixed

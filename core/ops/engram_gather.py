@@ -1,7 +1,7 @@
 """`engram_gather`: rows of the Engram table as a quantised activation, stored bytes untouched.
 
-Reads rows int64 [T, n], the packed table [rows, dim] (e4m3 with one ue8m0 scale per 32 dims) and the row range it owns.
-Returns mxfp8 [T, n * dim].  Every row asked for lies in the range.  Class X.
+Reads rows int64 [T, n], the packed table [rows, dim] (e4m3 with one ue8m0 scale per 32 dims) and the row
+range it owns. Returns mxfp8 [T, n * dim].  Every row asked for lies in the range.  Class X.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
-from tandem.contract.types import PackedWeight, QFormat, QTensor
+from tandem.contract.cases import ROWS, Draw, WeightInput
+from tandem.contract.opspec import case, op
+from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, QTensor, WeightKind
 
 Tensor = torch.Tensor
 
@@ -25,3 +26,13 @@ def engram_gather(parts: Any, rows: Tensor, table: PackedWeight, first_row: int)
     scales = stored.scale.view(torch.uint8).index_select(0, index).view(rows.shape[0], -1)
     q: QTensor = parts.from_canonical(QTensor(codes, scales, QFormat.MXFP8, tuple(codes.shape)))
     return q
+
+
+@case("engram_gather", "a-range-of-rows", ROWS)
+def _range(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    data, scale = draw.codes(QFormat.MXFP8, 50, 32), draw.scales(QFormat.MXFP8, 50, 1)
+    table = WeightInput(WeightKind.ENGRAM, CanonicalWeight(data, scale, QFormat.MXFP8), (50, 32))
+    index = draw.i32(100, 150, rows, 6).to(torch.int64)
+    index[0, 0], index[-1, -1] = 100, 149
+    return {"rows": index, "table": table, "first_row": 100}

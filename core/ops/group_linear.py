@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
-from tandem.contract.types import PackedWeight, QTensor
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
+from tandem.contract.types import PackedWeight, QFormat, QTensor, WeightKind
 from tandem.ops.linear import activation_values
 from tandem.ops.numerics import decode_weight, fixed_matmul
 
@@ -25,6 +26,14 @@ def group_linear(parts: Any, x: QTensor, weight: PackedWeight) -> Tensor:
     matrix = decode_weight(parts.unpack_weight(weight))
     depth = matrix.shape[-1]
     columns = [
-        fixed_matmul(values[:, g * depth : (g + 1) * depth].contiguous(), matrix[g]) for g in range(matrix.shape[0])
+        fixed_matmul(values[:, g * depth : (g + 1) * depth].contiguous(), matrix[g])
+        for g in range(matrix.shape[0])
     ]
     return torch.cat(columns, dim=-1).to(torch.bfloat16)
+
+
+@case("group_linear", "two-groups", ROWS)
+def _two(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    weight = draw.weight(WeightKind.GROUP, QFormat.FP8_BLOCK32, 2, 32, 96)
+    return {"x": draw.quantised(QFormat.MXFP8, rows, 192), "weight": weight}

@@ -1,14 +1,17 @@
 """`hc_collapse`: weighted sum of the residual streams.
 
-Reads trunk bf16 [T, m, H], pre f32 [T, m]; returns bf16 [T, H] = sum over streams 0..m-1, in that order, in f32,
-rounded once.  Class U(1).  Source: hyper-connection input of a sub-layer, and the final collapse.
+Reads trunk bf16 [T, m, H], pre f32 [T, m]; returns bf16 [T, H] = sum over streams 0..m-1, in that order, in
+f32, rounded once.  Class U(1).  Source: hyper-connection input of a sub-layer, and the final collapse.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 
 Tensor = torch.Tensor
 
@@ -21,3 +24,14 @@ def hc_collapse(trunk: Tensor, pre: Tensor) -> Tensor:
     for i in range(1, trunk.shape[1]):
         total = total + pre[:, i : i + 1] * wide[:, i]
     return total.to(torch.bfloat16)
+
+
+@case("hc_collapse", "random", ROWS)
+def _random(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {"trunk": draw.bf16(rows, 4, 72), "pre": draw.f32(rows, 4)}
+
+
+@case("hc_collapse", "only-the-first-stream")
+def _one_hot(seed: int) -> dict[str, Any]:
+    return {"trunk": Draw(seed).bf16(3, 4, 40), "pre": torch.tensor([[1.0, 0.0, 0.0, 0.0]]).repeat(3, 1)}

@@ -11,13 +11,20 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 from tandem.contract.types import HcMix, HcWeights, QTensor
+from tandem.ops.hc_mix import case_weights
 
 Tensor = torch.Tensor
 
 
-@op("hc_enter", classes={"x": "U1", "xq": "Q", "mix": "A"}, parts=("hc_mix", "hc_collapse", "rms_norm"), attrs=("m",))
+@op(
+    "hc_enter",
+    classes={"x": "U1", "xq": "Q", "mix": "A"},
+    parts=("hc_mix", "hc_collapse", "rms_norm"),
+    attrs=("m",),
+)
 def hc_enter(
     parts: Any, trunk: Tensor, pre_prev: Tensor, weights: HcWeights, norm_weight: Tensor
 ) -> tuple[Tensor, QTensor, HcMix]:
@@ -25,3 +32,14 @@ def hc_enter(
     mix = parts.hc_mix(trunk, weights)
     x, xq = parts.rms_norm(parts.hc_collapse(trunk, pre_prev), norm_weight, weights.norm_eps, True)
     return x, xq, mix
+
+
+@case("hc_enter", "random", ROWS)
+def _random(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {
+        "trunk": draw.bf16(rows, 4, 96),
+        "pre_prev": draw.f32(rows, 4),
+        "weights": case_weights(draw, 4, 96),
+        "norm_weight": draw.f32(96),
+    }

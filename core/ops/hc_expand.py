@@ -5,9 +5,12 @@ Reads x bf16 [T, H]; returns bf16 [T, m, H].  Class X.  Source: hyper-connection
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 
 Tensor = torch.Tensor
 
@@ -16,3 +19,8 @@ Tensor = torch.Tensor
 def hc_expand(x: Tensor, m: int) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     return x.unsqueeze(1).repeat(1, m, 1)
+
+
+@case("hc_expand", "random", ROWS)
+def _random(seed: int, rows: int) -> dict[str, Any]:
+    return {"x": Draw(seed).bf16(rows, 64), "m": 4}

@@ -1,15 +1,18 @@
 """`hc_post`: add a sub-layer's output to the streams and mix them.
 
-Reads y bf16 [T, H], trunk bf16 [T, m, H], post f32 [T, m], comb f32 [T, m, m].
-Returns bf16 [T, m, H]: new[j] = post[j] * y + sum over i of comb[i, j] * trunk[i], i ascending, in f32, rounded once.
-Class U(1).  The sum runs over the FIRST index of comb.
+Reads y bf16 [T, H], trunk bf16 [T, m, H], post f32 [T, m], comb f32 [T, m, m]. Returns bf16 [T, m, H]: new[j]
+= post[j] * y + sum over i of comb[i, j] * trunk[i], i ascending, in f32, rounded once. Class U(1).  The sum
+runs over the FIRST index of comb.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 
 Tensor = torch.Tensor
 
@@ -22,3 +25,14 @@ def hc_post(y: Tensor, trunk: Tensor, post: Tensor, comb: Tensor) -> Tensor:
     for i in range(trunk.shape[1]):
         total = total + comb[:, i].unsqueeze(-1) * wide[:, i : i + 1]
     return total.to(torch.bfloat16)
+
+
+@case("hc_post", "random", ROWS)
+def _random(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {
+        "y": draw.bf16(rows, 72),
+        "trunk": draw.bf16(rows, 4, 72),
+        "post": draw.f32(rows, 4),
+        "comb": draw.f32(rows, 4, 4),
+    }

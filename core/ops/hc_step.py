@@ -1,7 +1,7 @@
 """`hc_step`: leave one sub-layer and enter the next in one pass over the trunk.
 
-Composite of hc_post and hc_enter.  Reads y bf16 [T, H], trunk, the leaving sub-layer's `HcMix`, and what `hc_enter`
-reads; pre_prev is the leaving sub-layer's pre.  Returns (trunk', x, xq, HcMix).
+Composite of hc_post and hc_enter.  Reads y bf16 [T, H], trunk, the leaving sub-layer's `HcMix`, and what
+`hc_enter` reads; pre_prev is the leaving sub-layer's pre.  Returns (trunk', x, xq, HcMix).
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 from tandem.contract.types import HcMix, HcWeights, QTensor
+from tandem.ops.hc_mix import case_weights
 
 Tensor = torch.Tensor
 
@@ -29,3 +31,15 @@ def hc_step(
     trunk = parts.hc_post(y, trunk, mix.post, mix.comb)
     x, xq, entered = parts.hc_enter(trunk, mix.pre, weights, norm_weight)
     return trunk, x, xq, entered
+
+
+@case("hc_step", "random", ROWS)
+def _random(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {
+        "y": draw.bf16(rows, 96),
+        "trunk": draw.bf16(rows, 4, 96),
+        "mix": HcMix(draw.f32(rows, 4), draw.f32(rows, 4), draw.f32(rows, 4, 4)),
+        "weights": case_weights(draw, 4, 96),
+        "norm_weight": draw.f32(96),
+    }

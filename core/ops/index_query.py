@@ -1,6 +1,7 @@
 """`index_query`: rotate and quantise the indexer's queries.
 
-Reads x bf16 [T, Hi*Di], heads, cos_sin f32 [T, rd]; returns mxfp4 [T, Hi*Di].  Composite of rope and quantize.  Class Q.
+Reads x bf16 [T, Hi*Di], heads, cos_sin f32 [T, rd]; returns mxfp4 [T, Hi*Di].  Composite of rope and
+quantize.  Class Q.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 from tandem.contract.types import QFormat, QTensor
 
 Tensor = torch.Tensor
@@ -21,3 +23,9 @@ def index_query(parts: Any, x: Tensor, heads: int, cos_sin: Tensor) -> QTensor:
     rotated = parts.rope(x.unflatten(-1, (heads, -1)), cos_sin).flatten(-2)
     query: QTensor = parts.quantize(rotated, QFormat.MXFP4)
     return query
+
+
+@case("index_query", "two-heads", ROWS)
+def _two(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {"x": draw.bf16(rows, 64), "heads": 2, "cos_sin": draw.cos_sin(rows, 16)}

@@ -1,9 +1,9 @@
 """`index_scores`: lightning-indexer scores of all visible entries.
 
-Reads q mxfp4 [T, Hi*Di], head weights bf16 [T, Hi], the index cache with table int32 [R + 1, NB], row_slot int32 [T],
-lens int32 [T] (visible entries) and the host bound width >= max(lens).  Returns bf16 [T, width]:
-score[t, j] = sum over heads, ascending, of w[t, h] * relu(q[t, h] . k[j]), -inf for j >= lens[t].
-The dot product of fp4 values is exact in f64 and rounded to f32 once, so its order is free; the head sum is f32; one
+Reads q mxfp4 [T, Hi*Di], head weights bf16 [T, Hi], the index cache with table int32 [R + 1, NB], row_slot
+int32 [T], lens int32 [T] (visible entries) and the host bound width >= max(lens).  Returns bf16 [T, width]:
+score[t, j] = sum over heads, ascending, of w[t, h] * relu(q[t, h] . k[j]), -inf for j >= lens[t]. The dot
+product of fp4 values is exact in f64 and rounded to f32 once, so its order is free; the head sum is f32; one
 rounding to bf16.  Class A.  Entries beyond lens may hold anything.
 """
 
@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
-from tandem.contract.types import KVCache, QTensor
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
+from tandem.contract.types import KVCache, QFormat, QTensor
 from tandem.ops.numerics import decode_rows
 
 Tensor = torch.Tensor
@@ -27,7 +28,14 @@ Tensor = torch.Tensor
     attrs=("heads", "dim", "fmt"),
 )
 def index_scores(
-    parts: Any, q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, lens: Tensor, width: int
+    parts: Any,
+    q: QTensor,
+    w: Tensor,
+    cache: KVCache,
+    table: Tensor,
+    row_slot: Tensor,
+    lens: Tensor,
+    width: int,
 ) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     entries = torch.arange(width, device=w.device, dtype=torch.int32)
@@ -51,10 +59,38 @@ def score_entries(
 
 
 def combine_heads(dots: Tensor, w: Tensor) -> Tensor:
-    """Exact dots f64 [Hi, ...] and weights bf16 [Hi, ...] -> scores bf16 [...], heads added in order in f32."""
+    """Exact dots f64 [Hi, ...] and weights bf16 [Hi, ...] -> bf16 [...], heads added in order in f32."""
     positive = dots.to(torch.float32).clamp_min(0.0)
     wide = w.to(torch.float32)
     total = wide[0] * positive[0]
     for h in range(1, dots.shape[0]):
         total = total + wide[h] * positive[h]
     return total.to(torch.bfloat16)
+
+
+@case("index_scores", "three-requests", ROWS)
+def _three(seed: int, rows: int) -> dict[str, Any]:
+    """Rows of three requests in runs, visible lengths up to the whole width."""
+    arguments, draw = paged_arguments(seed, rows), Draw(seed + 1)
+    return arguments | {"lens": draw.i32(1, 25, rows), "width": 24}
+
+
+@case("index_scores", "nothing-visible-and-padding")
+def _sparse(seed: int) -> dict[str, Any]:
+    arguments = paged_arguments(seed, 6)
+    arguments["row_slot"] = torch.tensor([0, 0, 0, -1, 2, -1], dtype=torch.int32)
+    return arguments | {"lens": torch.tensor([0, 1, 24, 0, 0, 0], dtype=torch.int32), "width": 32}
+
+
+def paged_arguments(seed: int, rows: int) -> dict[str, Any]:
+    """Queries of rows of three requests with 24 entries each in blocks of 4; the rest is junk."""
+    draw = Draw(seed)
+    table = draw.block_table(3, 8)
+    held = [int(table[r, e // 4]) * 4 + e % 4 for r in range(3) for e in range(24)]
+    return {
+        "q": draw.quantised(QFormat.MXFP4, rows, 64),
+        "w": draw.bf16(rows, 2),
+        "cache": draw.cache(QFormat.MXFP4, 32, 4, 24, held),
+        "table": table,
+        "row_slot": draw.i32(0, 3, rows).sort().values,
+    }

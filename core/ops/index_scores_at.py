@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import FEW_ROWS, Draw
+from tandem.contract.opspec import case, op
 from tandem.contract.types import KVCache, QTensor
-from tandem.ops.index_scores import score_entries
+from tandem.ops.index_scores import paged_arguments, score_entries
 
 Tensor = torch.Tensor
 
@@ -27,3 +28,10 @@ def index_scores_at(
 ) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     return score_entries(parts, q, w, cache, table, row_slot, entries)
+
+
+@case("index_scores_at", "some-missing", FEW_ROWS)
+def _some(seed: int, rows: int) -> dict[str, Any]:
+    entries = Draw(seed + 1).i32(-1, 24, rows, 9)
+    entries[:, 2:5] = -1
+    return paged_arguments(seed, rows) | {"entries": entries}

@@ -1,15 +1,18 @@
 """`kv_load`: read cache entries as bf16.
 
-Reads slots int32 [...]; returns bf16 [..., D], the dequantised entries.  Slot -1 gives zeros, whatever the cache holds.
-Class X.
+Reads slots int32 [...]; returns bf16 [..., D], the dequantised entries.  Slot -1 gives zeros, whatever the
+cache holds. Class X.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
-from tandem.contract.types import KVCache
+from tandem.contract.cases import FEW_ROWS, Draw
+from tandem.contract.opspec import case, op
+from tandem.contract.types import KVCache, QFormat
 from tandem.ops.kv_store import require_canonical
 from tandem.ops.numerics import decode_rows
 
@@ -27,3 +30,27 @@ def kv_load(cache: KVCache, slots: Tensor) -> Tensor:
     values = decode_rows(codes.contiguous(), scales.contiguous(), layout.fmt).to(torch.bfloat16)
     values = torch.where((flat >= 0).unsqueeze(-1), values, torch.zeros_like(values))
     return values.unflatten(0, slots.shape)
+
+
+@case("kv_load", "main", FEW_ROWS)
+def _main(seed: int, rows: int) -> dict[str, Any]:
+    return _arguments(seed, rows, QFormat.NVFP4)
+
+
+@case("kv_load", "index", FEW_ROWS)
+def _index(seed: int, rows: int) -> dict[str, Any]:
+    return _arguments(seed, rows, QFormat.MXFP4)
+
+
+@case("kv_load", "window", FEW_ROWS)
+def _window(seed: int, rows: int) -> dict[str, Any]:
+    return _arguments(seed, rows, QFormat.MXFP8)
+
+
+def _arguments(seed: int, rows: int, fmt: QFormat) -> dict[str, Any]:
+    """Entry 0, which a clamped -1 would read, holds junk."""
+    draw = Draw(seed)
+    held = range(1, 30)
+    slots = draw.i32(1, 30, rows, 5)
+    slots[:, 3] = -1
+    return {"cache": draw.cache(fmt, 64, 8, 5, held), "slots": slots}

@@ -1,7 +1,8 @@
 """`kv_write`: normalise, rotate, quantise and store key rows.
 
-Composite of rms_norm, rope (on a single head) and kv_store.  Reads x bf16 [T, D], norm weight f32 [D], cos_sin f32 [T, rd],
-slots int32 [T] (-1 skips).  Writes the cache.  Returns the normalised rows before RoPE, bf16 [T, D].
+Composite of rms_norm, rope (on a single head) and kv_store.  Reads x bf16 [T, D], norm weight f32 [D],
+cos_sin f32 [T, rd], slots int32 [T] (-1 skips).  Writes the cache.  Returns the normalised rows before RoPE,
+bf16 [T, D].
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
-from tandem.contract.types import KVCache
+from tandem.contract.cases import FEW_ROWS, Draw
+from tandem.contract.opspec import case, op
+from tandem.contract.types import KVCache, QFormat
+from tandem.ops.kv_store import store_arguments
 
 Tensor = torch.Tensor
 
@@ -30,3 +33,24 @@ def kv_write(
     rotated = parts.rope(normed.unsqueeze(1), cos_sin)
     parts.kv_store(rotated.squeeze(1), cache, slots)
     return normed
+
+
+@case("kv_write", "main", FEW_ROWS)
+def _main(seed: int, rows: int) -> dict[str, Any]:
+    return _arguments(seed, rows, QFormat.NVFP4)
+
+
+@case("kv_write", "index", FEW_ROWS)
+def _index(seed: int, rows: int) -> dict[str, Any]:
+    return _arguments(seed, rows, QFormat.MXFP4)
+
+
+@case("kv_write", "window", FEW_ROWS)
+def _window(seed: int, rows: int) -> dict[str, Any]:
+    return _arguments(seed, rows, QFormat.MXFP8)
+
+
+def _arguments(seed: int, rows: int, fmt: QFormat) -> dict[str, Any]:
+    draw = Draw(seed + 1)
+    more = {"norm_weight": draw.f32(64), "eps": 1e-20, "cos_sin": draw.cos_sin(rows, 16)}
+    return store_arguments(seed, rows, fmt) | more

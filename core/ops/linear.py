@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
-from tandem.contract.types import PackedWeight, QTensor
+from tandem.contract.cases import FEW_ROWS, ROWS, Draw
+from tandem.contract.opspec import case, op
+from tandem.contract.types import PackedWeight, QFormat, QTensor, WeightKind
 from tandem.ops.numerics import decode_rows, decode_weight, fixed_matmul
 
 Tensor = torch.Tensor
@@ -31,3 +32,37 @@ def activation_values(parts: Any, x: Tensor | QTensor) -> Tensor:
         plain = parts.to_canonical(x)
         return decode_rows(plain.data, plain.scale, plain.fmt)
     return x.to(torch.float32)
+
+
+@case("linear", "fp8", ROWS)
+def _fp8(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    weight = draw.weight(WeightKind.LINEAR, QFormat.FP8_BLOCK32, 72, 96)
+    return {"x": draw.quantised(QFormat.MXFP8, rows, 96), "weight": weight, "out_dtype": torch.bfloat16}
+
+
+@case("linear", "bf16-to-f32", ROWS)
+def _wide(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    weight = draw.weight(WeightKind.LINEAR, QFormat.BF16, 37, 100)
+    return {"x": draw.bf16(rows, 100), "weight": weight, "out_dtype": torch.float32}
+
+
+@case("linear", "bf16", FEW_ROWS)
+def _bf16(seed: int, rows: int) -> dict[str, Any]:
+    return _wide(seed, rows) | {"out_dtype": torch.bfloat16}
+
+
+@case("linear", "one-output")
+def _narrow(seed: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    weight = draw.weight(WeightKind.LINEAR, QFormat.BF16, 1, 64)
+    return {"x": draw.bf16(5, 64), "weight": weight, "out_dtype": torch.float32}
+
+
+@case("linear", "zero-row-and-nan-row")
+def _special(seed: int) -> dict[str, Any]:
+    arguments = _wide(seed, 19)
+    arguments["x"][1] = 0.0
+    arguments["x"][3, 40] = float("nan")
+    return arguments

@@ -1,9 +1,9 @@
 """`moe_block`: the whole mixture-of-experts sub-layer.
 
-Composite of moe_route, moe_dispatch, moe_experts, the shared expert (linear, swiglu_quant, linear) and moe_combine, in one
-call because accelerators fuse exactly this.  Dispatch and combine always run; on one rank they are a permutation.
-Reads x bf16 [T, H], xq mxfp8 [T, H] (the same rows), the rows' slots and roles, `MoEWeights`.  Returns bf16 [T, H].
-Class A.
+Composite of moe_route, moe_dispatch, moe_experts, the shared expert (linear, swiglu_quant, linear) and
+moe_combine, in one call because accelerators fuse exactly this.  Dispatch and combine always run; on one rank
+they are a permutation. Reads x bf16 [T, H], xq mxfp8 [T, H] (the same rows), the rows' slots and roles,
+`MoEWeights`.  Returns bf16 [T, H]. Class A.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
-from tandem.contract.types import MoEWeights, QTensor
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
+from tandem.contract.types import MoEWeights, PackedWeight, QFormat, QTensor, WeightKind
 
 Tensor = torch.Tensor
 
@@ -24,7 +25,9 @@ Tensor = torch.Tensor
     parts=("moe_route", "moe_dispatch", "moe_experts", "moe_combine", "linear", "swiglu_quant"),
     attrs=("k", "experts", "x", "w", "shape"),
 )
-def moe_block(parts: Any, x: Tensor, xq: QTensor, row_slot: Tensor, roles: Tensor, weights: MoEWeights) -> Tensor:
+def moe_block(
+    parts: Any, x: Tensor, xq: QTensor, row_slot: Tensor, roles: Tensor, weights: MoEWeights
+) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     experts, weight = parts.moe_route(
         x, weights.gate, weights.bias, weights.bias_vl, roles, weights.k, weights.scaling
@@ -36,3 +39,34 @@ def moe_block(parts: Any, x: Tensor, xq: QTensor, row_slot: Tensor, roles: Tenso
     shared = parts.linear(parts.swiglu_quant(gate, up, weights.limit), weights.shared_w2, torch.bfloat16)
     result: Tensor = parts.moe_combine(routed, batch, shared)
     return result
+
+
+@case("moe_block", "text-image-and-padding", ROWS)
+def _mixed(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    row_slot = draw.i32(0, 3, rows)
+    row_slot[4::7] = -1
+    return {
+        "x": draw.bf16(rows, 64),
+        "xq": draw.quantised(QFormat.MXFP8, rows, 64),
+        "row_slot": row_slot,
+        "roles": draw.i32(0, 2, rows),
+        "weights": _weights(draw),
+    }
+
+
+def _weights(draw: Draw) -> MoEWeights:
+    """Six experts of which two are held elsewhere."""
+
+    def experts(*shape: int) -> PackedWeight:
+        weight: PackedWeight = draw.weight(WeightKind.EXPERTS, QFormat.MXFP4, 4, *shape)
+        return weight
+
+    def linear(*shape: int) -> PackedWeight:
+        weight: PackedWeight = draw.weight(WeightKind.LINEAR, QFormat.FP8_BLOCK32, *shape)
+        return weight
+
+    gate = draw.weight(WeightKind.LINEAR, QFormat.BF16, 6, 64)
+    w1, w3, w2 = experts(32, 64), experts(32, 64), experts(64, 32)
+    shared = linear(32, 64), linear(32, 64), linear(64, 32)
+    return MoEWeights(gate, draw.f32(6), draw.f32(6), w1, w3, w2, *shared, 2, 1.5, 10.0, (1, 5))

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
-from tandem.contract.types import MoEBatch, PackedWeight
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
+from tandem.contract.types import MoEBatch, PackedWeight, QFormat, WeightKind
 
 Tensor = torch.Tensor
 
@@ -26,3 +27,18 @@ def moe_experts(
     hidden = parts.swiglu_quant(gate, up, limit, batch.weight)
     result: Tensor = parts.grouped_linear(hidden, w2, batch.ends)
     return result
+
+
+@case("moe_experts", "fp4", ROWS)
+def _fp4(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    ends = torch.tensor([0, rows // 2, rows // 2, rows], dtype=torch.int32)
+    source = torch.arange(rows, dtype=torch.int32).unsqueeze(-1)
+    x = draw.quantised(QFormat.MXFP8, rows, 64)
+    return {
+        "batch": MoEBatch(x, draw.f32(rows), ends, source),
+        "w1": draw.weight(WeightKind.EXPERTS, QFormat.MXFP4, 4, 32, 64),
+        "w3": draw.weight(WeightKind.EXPERTS, QFormat.MXFP4, 4, 32, 64),
+        "w2": draw.weight(WeightKind.EXPERTS, QFormat.MXFP4, 4, 64, 32),
+        "limit": 10.0,
+    }

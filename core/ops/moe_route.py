@@ -1,9 +1,9 @@
 """`moe_route`: choose experts and their weights.
 
-Reads x bf16 [T, H], the gate bf16 [E, H], bias and bias_vl f32 [E], roles int32 [T] (non-zero rows use bias_vl), k, scaling.
-Returns experts int32 [T, k] and weights f32 [T, k].  s = sqrt(softplus(x . gate)); the k largest s + bias by (score desc,
-index asc), in that order; weights = s / (sum of the k + 1e-20) * scaling, the bias left out.  NaN counts as -inf.
-Class S for experts, U(4) for weights.
+Reads x bf16 [T, H], the gate bf16 [E, H], bias and bias_vl f32 [E], roles int32 [T] (non-zero rows use
+bias_vl), k, scaling. Returns experts int32 [T, k] and weights f32 [T, k].  s = sqrt(softplus(x . gate)); the
+k largest s + bias by (score desc, index asc), in that order; weights = s / (sum of the k + 1e-20) * scaling,
+the bias left out.  NaN counts as -inf. Class S for experts, U(4) for weights.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
-from tandem.contract.types import PackedWeight
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
+from tandem.contract.types import PackedWeight, QFormat, WeightKind
 from tandem.ops.numerics import softplus
 
 Tensor = torch.Tensor
@@ -40,3 +41,31 @@ def moe_route(
     for i in range(1, k):
         total = total + weights[:, i : i + 1]
     return experts.to(torch.int32), weights / (total + 1e-20) * scaling
+
+
+@case("moe_route", "text-and-image-rows", ROWS)
+def _mixed(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {
+        "x": draw.bf16(rows, 64),
+        "gate": draw.weight(WeightKind.LINEAR, QFormat.BF16, 12, 64),
+        "bias": draw.f32(12),
+        "bias_vl": draw.f32(12),
+        "roles": draw.i32(0, 2, rows),
+        "k": 3,
+        "scaling": 1.5,
+    }
+
+
+@case("moe_route", "all-experts-tie")
+def _ties(seed: int) -> dict[str, Any]:
+    arguments = _mixed(seed, 5)
+    arguments["x"][:] = 0.0
+    return arguments | {"bias": torch.zeros(12), "bias_vl": torch.zeros(12)}
+
+
+@case("moe_route", "some-experts-tie")
+def _plateau(seed: int) -> dict[str, Any]:
+    arguments = _ties(seed)
+    arguments["bias"][4::3] = 0.5
+    return arguments

@@ -1,10 +1,10 @@
 """Numeric building blocks shared by the references.
 
-Two properties matter here more than speed.  *Batch invariance*: a row's bits must not depend on how many other
-rows there are.  Elementwise IEEE operations have it for free; matrix products get it from calls of one fixed
-shape; `torch.sigmoid`, `softplus`, `silu` do not have it on CPUs (the vector body and the scalar tail of a
-loop differ by an ulp), so they are built from `exp` and `log1p`, which are uniform.  *Exactness*: codecs follow
-the format definitions bit by bit.
+Two properties matter here more than speed.  *Batch invariance*: a row's bits must not depend on how many
+other rows there are.  Elementwise IEEE operations have it for free; matrix products get it from calls of one
+fixed shape; `torch.sigmoid`, `softplus`, `silu` do not have it on CPUs (the vector body and the scalar tail
+of a loop differ by an ulp), so they are built from `exp` and `log1p`, which are uniform.  *Exactness*: codecs
+follow the format definitions bit by bit.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _last_tile(x: Tensor, transposed: Tensor) -> Tensor:
 
 
 def row_position_invariant(depth: int, width: int) -> bool:
-    """Whether this machine's matrix product gives equal bits at each row of an [8, depth] x [depth, width] tile."""
+    """Whether this machine gives equal bits at each row of an [8, depth] x [depth, width] product."""
     generator = torch.Generator().manual_seed(depth * 65537 + width)
     row = torch.randn((1, depth), generator=generator)
     weight = torch.randn((width, depth), generator=generator)
@@ -131,7 +131,7 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
 
 
 def encode_rows(x: Tensor, fmt: QFormat) -> tuple[Tensor, Tensor]:
-    """x [..., N] -> (codes uint8, scale bytes uint8) in mxfp8, mxfp4 or nvfp4, by the rules of docs/CONTRACT.md."""
+    """x [..., N] -> (codes uint8, scale bytes uint8) in mxfp8, mxfp4 or nvfp4; rules in docs/CONTRACT.md."""
     grouped = x.to(torch.float32).unflatten(-1, (-1, fmt.group))
     amax = grouped.abs().amax(-1)
     if fmt is QFormat.NVFP4:

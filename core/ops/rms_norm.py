@@ -1,8 +1,8 @@
 """`rms_norm`: root-mean-square normalisation, optionally with the quantised copy that feeds fp8 products.
 
-Reads x bf16 [T, N], weight f32 [N] or None, eps.  Returns (y bf16 [T, N], yq mxfp8 or None).
-y = x * rsqrt(mean(x^2) + eps) * weight, one f32 chain, rounded once.  eps may be as small as 1e-20: an all-zero row gives zeros.
-Class U(1) for y, Q for yq (quantised from the rounded y).
+Reads x bf16 [T, N], weight f32 [N] or None, eps.  Returns (y bf16 [T, N], yq mxfp8 or None). y = x *
+rsqrt(mean(x^2) + eps) * weight, one f32 chain, rounded once.  eps may be as small as 1e-20: an all-zero row
+gives zeros. Class U(1) for y, Q for yq (quantised from the rounded y).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 from tandem.contract.types import QFormat, QTensor
 
 Tensor = torch.Tensor
@@ -28,3 +29,22 @@ def rms_norm(
         y = y * weight
     y = y.to(torch.bfloat16)
     return y, parts.quantize(y, QFormat.MXFP8) if quant else None
+
+
+@case("rms_norm", "quantised", ROWS)
+def _quantised(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {"x": draw.bf16(rows, 96, scale=5.0), "weight": draw.f32(96), "eps": 1e-20, "quant": True}
+
+
+@case("rms_norm", "odd-width-without-weight", ROWS)
+def _plain(seed: int, rows: int) -> dict[str, Any]:
+    return {"x": Draw(seed).bf16(rows, 67), "weight": None, "eps": 1e-6, "quant": False}
+
+
+@case("rms_norm", "zero-row-and-nan-row")
+def _special(seed: int) -> dict[str, Any]:
+    arguments = _quantised(seed, 5)
+    arguments["x"][1] = 0.0
+    arguments["x"][3, 40] = float("nan")
+    return arguments

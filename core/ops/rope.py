@@ -7,9 +7,12 @@ Returns bf16 [T, h, d]; dims before d - rd are copied.  f32 products and sum, ro
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 
 Tensor = torch.Tensor
 
@@ -26,3 +29,20 @@ def rope(x: Tensor, cos_sin: Tensor, inverse: bool = False) -> Tensor:
         sin = -sin
     rotated = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
     return torch.cat((x[..., :keep], rotated.to(x.dtype)), dim=-1)
+
+
+@case("rope", "forward", ROWS)
+def _forward(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {"x": draw.bf16(rows, 3, 40), "cos_sin": draw.cos_sin(rows, 16)}
+
+
+@case("rope", "inverse", ROWS)
+def _inverse(seed: int, rows: int) -> dict[str, Any]:
+    return _forward(seed, rows) | {"inverse": True}
+
+
+@case("rope", "all-dims-one-head")
+def _whole(seed: int) -> dict[str, Any]:
+    draw = Draw(seed)
+    return {"x": draw.bf16(7, 1, 32), "cos_sin": draw.cos_sin(7, 32)}

@@ -1,11 +1,11 @@
 """`sparse_attn`: attention of each row over its window and its selected compressed entries.
 
-Reads q bf16 [T, Hq, D] (rotated), the window cache with window_slots int32 [T, W], the main cache with main_slots int32
-[T, K] or None for layers without one, sink f32 [Hq], scale.  A slot of -1 contributes nothing, whatever memory holds.
-Returns bf16 [T, Hq, D]: with s = scale * q.k over window slots then main slots,
-o = sum(exp(s - M) k) / (sum(exp(s - M)) + exp(sink - M)).  Entries in both caches count twice.  Key is value.
-f32 throughout, one rounding.  `hint` is "prefill" or "decode" and never changes a bit.  A row without any slot
-gives zeros.  Class A.  Row bits do not depend on T.
+Reads q bf16 [T, Hq, D] (rotated), the window cache with window_slots int32 [T, W], the main cache with
+main_slots int32 [T, K] or None for layers without one, sink f32 [Hq], scale.  A slot of -1 contributes
+nothing, whatever memory holds. Returns bf16 [T, Hq, D]: with s = scale * q.k over window slots then main
+slots, o = sum(exp(s - M) k) / (sum(exp(s - M)) + exp(sink - M)).  Entries in both caches count twice.  Key is
+value. f32 throughout, one rounding.  `hint` is "prefill" or "decode" and never changes a bit.  A row without
+any slot gives zeros.  Class A.  Row bits do not depend on T.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
-from tandem.contract.types import KVCache
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
+from tandem.contract.types import KVCache, QFormat
 
 Tensor = torch.Tensor
 
@@ -61,3 +62,47 @@ def attend_rows(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor, scale: flo
     for t in range(q.shape[0]):
         torch.mm(weights[t], keys[t], out=output[t])
     return output / total.unsqueeze(-1)
+
+
+@case("sparse_attn", "window-and-main", ROWS)
+def _both(seed: int, rows: int) -> dict[str, Any]:
+    draw = Draw(seed + 1)
+    main_slots = draw.i32(1, 20, rows, 7)
+    main_slots[:, 5:] = -1
+    return _window(seed, rows) | {
+        "main": draw.cache(QFormat.NVFP4, 64, 4, 6, range(1, 20)),
+        "main_slots": main_slots,
+    }
+
+
+@case("sparse_attn", "window-only", ROWS)
+def _window(seed: int, rows: int) -> dict[str, Any]:
+    """Entry 0, which a clamped -1 would read, holds junk."""
+    draw = Draw(seed)
+    slots = draw.i32(1, 30, rows, 8)
+    slots[::2, :3] = -1
+    return {
+        "q": draw.bf16(rows, 3, 64),
+        "window": draw.cache(QFormat.MXFP8, 64, 8, 4, range(1, 30)),
+        "window_slots": slots,
+        "main": None,
+        "main_slots": None,
+        "sink": draw.f32(3),
+        "scale": 64**-0.5,
+        "hint": "prefill",
+    }
+
+
+@case("sparse_attn", "rows-without-entries")
+def _empty(seed: int) -> dict[str, Any]:
+    arguments = _both(seed, 4)
+    arguments["window_slots"][1] = -1
+    arguments["main_slots"][1:3] = -1
+    return arguments | {"hint": "decode"}
+
+
+@case("sparse_attn", "the-same-entry-twice")
+def _twice(seed: int) -> dict[str, Any]:
+    arguments = _window(seed, 3)
+    arguments["window_slots"][:, 4:] = 9
+    return arguments

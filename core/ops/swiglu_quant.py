@@ -1,8 +1,8 @@
 """`swiglu_quant`: gated activation with asymmetric clamp, times the routing weight, quantised.
 
-Reads gate and up bf16 [T, I], limit, weight f32 [T] or None; returns mxfp8 [T, I].
-g = min(gate, limit); u = clip(up, -limit, limit); a = g / (1 + exp(-g)) * u [* weight], f32 until the quantisation.
-Class U(1) before, Q after.
+Reads gate and up bf16 [T, I], limit, weight f32 [T] or None; returns mxfp8 [T, I]. g = min(gate, limit); u =
+clip(up, -limit, limit); a = g / (1 + exp(-g)) * u [* weight], f32 until the quantisation. Class U(1) before,
+Q after.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 from tandem.contract.types import QFormat, QTensor
 from tandem.ops.numerics import encode_rows, sigmoid
 
@@ -32,3 +33,18 @@ def swiglu(gate: Tensor, up: Tensor, limit: float, weight: Tensor | None) -> Ten
     u = up.to(torch.float32).clamp(-limit, limit)
     product = g * sigmoid(g) * u
     return product if weight is None else product * weight.unsqueeze(-1)
+
+
+@case("swiglu_quant", "weighted", ROWS)
+def _weighted(seed: int, rows: int) -> dict[str, Any]:
+    return _plain(seed, rows) | {"weight": Draw(seed + 1).f32(rows)}
+
+
+@case("swiglu_quant", "clamped", ROWS)
+def _plain(seed: int, rows: int) -> dict[str, Any]:
+    """Values on both sides of the limit, and some far below it."""
+    draw = Draw(seed)
+    gate, up = draw.bf16(rows, 96, scale=2.0), draw.bf16(rows, 96, scale=2.0)
+    gate[:, :3] = torch.tensor([-100.0, 3.0, 50.0])
+    up[:, 2:5] = torch.tensor([-50.0, 50.0, 0.0])
+    return {"gate": gate, "up": up, "limit": 3.0}

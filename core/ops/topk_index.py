@@ -6,9 +6,12 @@ Order of preference: score descending, then index ascending.  -inf and NaN are n
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from tandem.contract.opspec import op
+from tandem.contract.cases import ROWS, Draw
+from tandem.contract.opspec import case, op
 
 Tensor = torch.Tensor
 
@@ -25,3 +28,43 @@ def topk_index(scores: Tensor, k: int) -> Tensor:
     chosen = torch.where(values[:, :k] > float("-inf"), index[:, :k], torch.full_like(index[:, :k], past))
     ascending = torch.sort(chosen, dim=-1).values
     return torch.where(ascending == past, torch.full_like(ascending, -1), ascending).to(torch.int32)
+
+
+@case("topk_index", "random", ROWS)
+def _random(seed: int, rows: int) -> dict[str, Any]:
+    return {"scores": Draw(seed).bf16(rows, 50), "k": 16}
+
+
+@case("topk_index", "f32")
+def _f32(seed: int) -> dict[str, Any]:
+    return {"scores": Draw(seed).f32(9, 200), "k": 33}
+
+
+@case("topk_index", "ties")
+def _ties(seed: int) -> dict[str, Any]:
+    """Few distinct values, both zeros among them, so that the cut falls inside a plateau."""
+    scores = Draw(seed).bf16(17, 64).round()
+    scores[:, 5::7] = -0.0
+    return {"scores": scores, "k": 20}
+
+
+@case("topk_index", "plateau")
+def _plateau(seed: int) -> dict[str, Any]:
+    return {"scores": torch.full((3, 70), -2.5, dtype=torch.bfloat16), "k": 17}
+
+
+@case("topk_index", "few-candidates-infinities-and-nan")
+def _special(seed: int) -> dict[str, Any]:
+    scores = Draw(seed).bf16(6, 24)
+    scores[0] = float("-inf")
+    scores[1] = float("nan")
+    scores[2, 3:] = float("-inf")
+    scores[3, ::2] = float("nan")
+    scores[4, 7] = float("inf")
+    scores[5, 0] = torch.finfo(torch.bfloat16).min
+    return {"scores": scores, "k": 16}
+
+
+@case("topk_index", "more-wanted-than-there-are")
+def _short(seed: int) -> dict[str, Any]:
+    return {"scores": Draw(seed).bf16(4, 5), "k": 8}
