@@ -90,9 +90,7 @@ def test_pool_against_a_plain_model():
         assert pool.num_free == sum(count == 0 for count in owners.values())
 
 
-@pytest.mark.parametrize(
-    ("tokens", "size", "blocks"), [(0, 4, 0), (1, 4, 1), (4, 4, 1), (5, 4, 2), (128, 128, 1)]
-)
+@pytest.mark.parametrize(("tokens", "size", "blocks"), [(0, 4, 0), (1, 4, 1), (4, 4, 1), (5, 4, 2), (128, 128, 1)])
 def test_blocks_for(tokens, size, blocks):
     assert blocks_for(tokens, size) == blocks
 
@@ -123,6 +121,13 @@ def test_window_geometry_by_hand():
     # positions touch at most 14 blocks (1 token, 12 * 4, 3 tokens).
     deep = WindowGeometry(window=8, block_size=4, longest_chunk=16, max_draft=5, steps_in_flight=2)
     assert (deep.rollback, deep.columns) == (12, 14)
+
+
+def test_window_pool_that_is_never_short():
+    # One request at rest: 4 + 2 + 1 positions touch 4 blocks of 2, and one more that it has begun.  Four
+    # requests: 20.  The 16 rows of a step fill 8 blocks; two steps, 16.
+    assert WindowGeometry(window=4, block_size=2, longest_chunk=16).pool_blocks(4, 16) == 28
+    assert WindowGeometry(4, 2, 16, steps_in_flight=2).pool_blocks(4, 16) == 36
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 4, 8])
