@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         llm.close()
     if arguments.json:
-        print(json.dumps(to_json(output) | {"seconds": round(seconds, 4)}, ensure_ascii=False))
+        print(json.dumps(to_json(output), ensure_ascii=False))
     else:
         print() if arguments.stream else print(output.text)
         if params.logprobs is not None:

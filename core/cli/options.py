@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tandem.config import EngineConfig, load_config
+from tandem.config import EngineConfig, load_config, parse_option
+from tandem.contract.registry import parse_selector
 from tandem.errors import ConfigError
 from tandem.sampling.params import SamplingParams
 
@@ -37,11 +38,11 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
                 why="there is no '='",
                 fix="write --set section.field=value, for example --set cache.block_size=64",
             )
-        options[name] = value
+        options[name] = parse_option(name, value)
     if arguments.model:
         options["model.path"] = arguments.model
     if arguments.backend:
-        options["backend.name"] = arguments.backend
+        options["backend.name"], options["backend.device"] = parse_selector(arguments.backend)
     return load_config(arguments.config, args=options)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -22,7 +22,7 @@ from tandem.engine.runner import ModelRunner
 from tandem.engine.scheduler import Scheduler
 from tandem.engine.step import StepBuilder
 from tandem.errors import ConfigError
-from tandem.model.caches import CacheSpec
+from tandem.model.caches import CacheSpec, global_bytes_per_token, window_layout
 from tandem.model.config import ModelConfig, TextConfig
 from tandem.model.registry import Model, build_model
 from tandem.tokenizer.tokenizer import Tokenizer
@@ -59,6 +59,11 @@ class Assembly:
         """Release the backend and the mapped files."""
         self.plan.backend.close()
         self.checkpoint.close()
+
+
+def _open(options: EngineConfig) -> Backend:
+    name, device = options.backend.name, options.backend.device
+    return open_backend(None if name == "auto" else f"{name}:{device}")
 
 
 class ProgressSource:
@@ -123,16 +128,33 @@ def size_engine(options: EngineConfig, text: TextConfig) -> Sizes:
         max_running=scheduler.max_slots,
         max_in_flight=STEPS_IN_FLIGHT,
     )
-    blocks = cache.num_blocks or scheduler.max_slots * blocks_for(longest, cache.block_size)
+    needed = scheduler.max_slots * blocks_for(longest, cache.block_size)
     spec = CacheSpec(
         block_size=cache.block_size,
         window_block=cache.window_block,
-        num_blocks=blocks,
+        num_blocks=cache.num_blocks or needed,
         num_window_blocks=geometry.pool_blocks(scheduler.max_slots, scheduler.max_tokens_per_step),
         max_slots=scheduler.max_slots,
         backtrack=geometry.rollback,
     )
+    if cache.memory_mib is not None:
+        spec = replace(spec, num_blocks=_blocks_in(cache.memory_mib, text, spec, needed))
     return Sizes(longest, spec, geometry, limits)
+
+
+def _blocks_in(memory_mib: int, text: TextConfig, spec: CacheSpec, needed: int) -> int:
+    """Main blocks that fit beside the window caches, no more than can be used."""
+    window = window_layout(text, spec.window_block).block_bytes * spec.num_window_blocks * text.num_hidden_layers
+    block = int(global_bytes_per_token(text, spec.block_size) * spec.block_size)
+    left = (memory_mib << 20) - window
+    if left < block:
+        raise ConfigError(
+            "the cache memory holds no block",
+            where="cache.memory_mib",
+            why=f"{memory_mib} MiB; window caches take {window >> 20} MiB and one block {block} bytes",
+            fix="raise it, or lower scheduler.max_slots or scheduler.max_tokens_per_step",
+        )
+    return min(left // block, needed)
 
 
 # Enough for interactive use; the caches of a longer limit are asked for by name.
@@ -163,7 +185,7 @@ def assemble(options: EngineConfig, backend: Backend | None = None, show_progres
     tokenizer = Tokenizer.load(options.model.path)
     config = checkpoint.config
     sizes = size_engine(options, config.text)
-    opened = backend or open_backend(options.backend.name or None)
+    opened = backend or _open(options)
     plan = Plan(opened, ShardSpec())
     spec, max_rows = sizes.spec, sizes.limits.max_tokens_per_step
     with LoadProgress(checkpoint.nbytes, show_progress) as bar:

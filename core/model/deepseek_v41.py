@@ -123,7 +123,8 @@ class DeepseekV41:
         """
         context = self.prepare(step)
         rows, selection = step.rows, Selection()
-        trunk = self._expand(self._embed(rows.ids, self.embedding, step.override, step.override_index), self.text.hc_mult)
+        embedded = self._embed(rows.ids, self.embedding, step.override, step.override_index)
+        trunk = self._expand(embedded, self.text.hc_mult)
         first = self.entries[0]
         trunk = self._remember(first, trunk, context)
         x, xq, mix = self._enter(trunk, self.first_pre[: rows.ids.shape[0]], first.hyper, first.norm)

@@ -29,7 +29,8 @@ def kv_load(cache: KVCache, slots: Tensor) -> Tensor:
     codes, scales = entries[:, : layout.data_bytes], entries[:, layout.data_bytes :]
     values = decode_rows(codes.contiguous(), scales.contiguous(), layout.fmt).to(torch.bfloat16)
     values = torch.where((flat >= 0).unsqueeze(-1), values, torch.zeros_like(values))
-    return values.unflatten(0, slots.shape)
+    shaped: Tensor = values.unflatten(0, slots.shape)
+    return shaped
 
 
 @case("kv_load", "main", FEW_ROWS)

@@ -157,7 +157,8 @@ def decode_rows(codes: Tensor, scales: Tensor, fmt: QFormat) -> Tensor:
     else:
         values = e2m1_decode(unpack_nibbles(codes))
         scale = e4m3_decode(scales) if fmt is QFormat.NVFP4 else ue8m0_value(scales)
-    return (values.unflatten(-1, (-1, fmt.group)) * scale.unsqueeze(-1)).flatten(-2)
+    scaled: Tensor = values.unflatten(-1, (-1, fmt.group)) * scale.unsqueeze(-1)
+    return scaled.flatten(-2)
 
 
 def decode_weight(weight: CanonicalWeight) -> Tensor:
