@@ -12,7 +12,7 @@ from tandem import AsyncLLM, SamplingParams
 
 
 async def main() -> None:
-    async with AsyncLLM(sys.argv[1], **{"backend.name": "cpu"}) as llm:
+    async with AsyncLLM(sys.argv[1], backend="cpu") as llm:
         params = SamplingParams(max_tokens=16, seed=1)
         outputs = await asyncio.gather(*(llm.generate(f"Prompt {i}", params) for i in range(4)))
         for output in outputs:

@@ -11,7 +11,7 @@ from tandem import LLM, SamplingParams
 
 
 def main() -> None:
-    llm = LLM(sys.argv[1], **{"backend.name": "cpu"})
+    llm = LLM(sys.argv[1], backend="cpu")
     params = SamplingParams(max_tokens=24, temperature=0.8, seed=7, logprobs=1)
     for result in llm.generate(["A first prompt", "A second one", ""], params):
         print(result.error if result.error is not None else repr(result.text))

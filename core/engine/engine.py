@@ -138,7 +138,12 @@ class Engine:
         self.stats.schedule_s += time.perf_counter() - started
         if not len(plan):
             return failed
-        handle = self._parts.runner.launch(plan, self._live)
+        try:
+            handle = self._parts.runner.launch(plan, self._live)
+        except BaseException:
+            # Entries are addressed by position, so what the step wrote is written again when it is retried.
+            self._parts.scheduler.rollback(plan)
+            raise
         return failed + self._deliver(handle)
 
     def _deliver(self, handle: StepHandle) -> list[StreamPiece]:

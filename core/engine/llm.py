@@ -8,6 +8,7 @@ from typing import Any
 
 from tandem.config import EngineConfig, load_config
 from tandem.contract.backend import Backend
+from tandem.contract.registry import parse_selector
 from tandem.engine.assembly import assemble
 from tandem.engine.engine import Engine
 from tandem.engine.outputs import RequestOutput, StreamPiece
@@ -25,26 +26,30 @@ class LLM:
 
     Args:
         model: checkpoint directory.
-        config: a ready configuration; else it is made from ``config_file``, the environment and ``options``.
-        backend: an open backend to use instead of opening the configured one.
+        backend: ``name`` or ``name:index``, or an open backend; default: as configured.
+        options: engine options by ``section.field``, such as ``{"model.max_model_len": 512}``.
+        config_file: TOML or JSON file with engine options; environment and ``options`` override it.
+        config: a ready configuration instead of all that.
         show_progress: show a bar while loading; by default only on a terminal.
-        config_file: TOML or JSON file with engine options.
-        options: engine options by dotted or short name, such as ``max_model_len=512``.
     """
 
     def __init__(
         self,
         model: str | Path | None = None,
         *,
-        config: EngineConfig | None = None,
-        backend: Backend | None = None,
-        show_progress: bool | None = None,
+        backend: Backend | str | None = None,
+        options: Mapping[str, Any] | None = None,
         config_file: str | Path | None = None,
-        **options: Any,
+        config: EngineConfig | None = None,
+        show_progress: bool | None = None,
     ) -> None:
+        chosen: dict[str, Any] = dict(options or {})
         if model is not None:
-            options["model.path"] = str(model)
-        self.config = config or load_config(config_file, args=options)
+            chosen["model.path"] = str(model)
+        if isinstance(backend, str):
+            chosen["backend.name"], chosen["backend.device"] = parse_selector(backend)
+            backend = None
+        self.config = config or load_config(config_file, args=chosen)
         self._assembly = assemble(self.config, backend, show_progress)
         self.engine = Engine(self._assembly)
 
@@ -116,6 +121,10 @@ class LLM:
         Raises:
             RequestError, CapacityError: the request cannot be served.
         """
+        if isinstance(prompt, str) and not prompt:
+            raise RequestError(
+                "a prompt cannot be used", where="prompt", why="it is empty", fix="give at least one character"
+            )
         return self.engine.add_request(self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt, params)
 
     def close(self) -> None:

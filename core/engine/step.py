@@ -106,12 +106,14 @@ class StepBuilder:
         start = np.repeat(ends - counts, counts)
         positions = np.arange(total, dtype=np.int32) - start + np.repeat(plan.starts, counts)
         ids = table.tokens[slot, positions]
+        roles = np.zeros(total, dtype=np.int32)
+        if table.has_roles[plan.slots].any():
+            roles[:] = table.roles_array()[slot, positions]
         from_device = np.zeros(total, dtype=np.int32)
         if plan.from_device.any():
             drawn = (ends - 1)[plan.from_device]
             from_device[drawn] = 1
             positions[drawn] = 0  # an offset to the device's length
-        roles = table.roles_array()[slot, positions].astype(np.int32) if table.has_roles[plan.slots].any() else None
         return {
             "ids": ids,
             "positions": positions,
@@ -119,7 +121,7 @@ class StepBuilder:
             "slot": slot,
             "chunk_start": start,
             "chunk_end": np.repeat(ends, counts),
-            "roles": np.zeros(total, dtype=np.int32) if roles is None else roles,
+            "roles": roles,
         }
 
     def _upload_tables(self) -> None:

@@ -16,9 +16,10 @@ GREEDY_BELOW = 1e-5
 class Distribution(NamedTuple):
     """Of R rows over V tokens.
 
-    raw f32 [R, V]: logit minus the row maximum; scaled f32 [R, V]: raw * (1 / temperature); weight int64 [R, V]:
-    integer weight, 0 for removed tokens; kept bool [R, V]; top int64 [R, 1]: lowest id of the maximum;
-    valid bool [R]: the row has a finite maximum and no NaN.  Rows that are not valid hold finite filler.
+    raw f32 [R, V]: logit minus the row maximum; scaled f32 [R, V]: raw * (1 / temperature); weight int64
+    [R, V]: integer weight, 0 for removed tokens; kept bool [R, V]; top int64 [R, 1]: lowest id of the
+    maximum; valid bool [R]: the row has a finite maximum and no NaN.  Rows that are not valid hold finite
+    filler.
     """
 
     raw: Tensor
@@ -57,7 +58,8 @@ def distribution(
 def log_normaliser(scaled: Tensor, kept: Tensor | None, top: Tensor) -> Tensor:
     """log of the sum of exp(scaled) over kept tokens (None: all), f32 [R, 1].
 
-    The maximum contributes exactly 1 and is left to log1p, so that a peaked row keeps its relative precision.
+    The maximum contributes exactly 1 and is left to log1p, so that a peaked row keeps its relative
+    precision.
     """
     others = torch.exp(scaled).scatter(1, top, 0.0)
     if kept is not None:
@@ -68,7 +70,8 @@ def log_normaliser(scaled: Tensor, kept: Tensor | None, top: Tensor) -> Tensor:
 def _fixed_order_sum(x: Tensor) -> Tensor:
     """Sum over the last axis as a tree of fixed shape, [R, V] -> [R, 1].
 
-    A library sum may be split among threads when there are few rows; then a row's bits depend on its neighbours.
+    A library sum may be split among threads when there are few rows; then a row's bits depend on its
+    neighbours.
     """
     width = x.shape[1]
     x = torch.nn.functional.pad(x, (0, (1 << (width - 1).bit_length()) - width))

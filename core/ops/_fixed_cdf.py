@@ -1,7 +1,8 @@
 """Integer arithmetic of sampling: the counter hash, exact scaling, and integer weights.
 
-Everything here is int64 and exact.  Sums of the weights may be taken in any order, so every device that is given
-the same weights draws the same token.  Products and sums of the hash are modulo 2^64 (int64 wraps around).
+Everything here is int64 and exact.  Sums of the weights may be taken in any order, so every device that is
+given the same weights draws the same token.  Products and sums of the hash are modulo 2^64 (int64 wraps
+around).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def hash64(z: Tensor) -> Tensor:
 
 
 def uniform53(seed: Tensor, position: Tensor, case: int = 0) -> Tensor:
-    """Random integers below 2^53 from seed int64 [R] and position int64 [R]; `case` separates uses of a position."""
+    """Random integers below 2^53 of seed int64 [R] and position int64 [R]; `case` separates uses."""
     counter = (position * 3 + case) * _GOLDEN
     return _shift_right(hash64(seed + (counter ^ (counter << 13))), 64 - UNIFORM_BITS)
 
@@ -49,8 +50,8 @@ def uniform53(seed: Tensor, position: Tensor, case: int = 0) -> Tensor:
 def mul_shift(a: Tensor, b: Tensor, bits: int) -> Tensor:
     """floor(a * b / 2^bits), exact, for 0 <= a, b < 2^54 and 27 <= bits <= 54 with a result below 2^63.
 
-    With limbs of 27 bits, a * b = high * 2^54 + middle * 2^27 + low.  The low limb's own low bits cannot carry
-    past the shift, and high * 2^54 is a multiple of 2^bits, so both floors are taken apart.
+    With limbs of 27 bits, a * b = high * 2^54 + middle * 2^27 + low.  The low limb's own low bits cannot
+    carry past the shift, and high * 2^54 is a multiple of 2^bits, so both floors are taken apart.
     """
     a_high, a_low = a >> _LIMB_BITS, a & _LIMB
     b_high, b_low = b >> _LIMB_BITS, b & _LIMB
@@ -66,10 +67,10 @@ def weights(scaled: Tensor) -> Tensor:
 def kept_tokens(logits: Tensor, weight: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     """Tokens that top-p and then top-k leave.
 
-    Reads logits f32 [R, V] without NaN, weight int64 [R, V], top_p f32 [R], top_k int32 [R] (below 1 keeps all).
-    Returns bool [R, V].  In (logit descending, id ascending) order both filters keep a prefix: a token stays while
-    the weight before it is at most the top_p part of the sum (so the one that crosses stays, and the first always
-    does), and its place is below top_k.
+    Reads logits f32 [R, V] without NaN, weight int64 [R, V], top_p f32 [R], top_k int32 [R] (below 1 keeps
+    all).  Returns bool [R, V].  In (logit descending, id ascending) order both filters keep a prefix: a
+    token stays while the weight before it is at most the top_p part of the sum (so the one that crosses
+    stays, and the first always does), and its place is below top_k.
     """
     vocab = logits.shape[1]
     order = torch.sort(logits, dim=-1, descending=True, stable=True).indices

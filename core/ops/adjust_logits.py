@@ -1,7 +1,7 @@
 """`adjust_logits`: add biases and penalties to single logits, in place.
 
-Reads row int32 [N] (-1: padding, which changes no bit), token int32 [N] in 0..V-1, value f32 [N] (-inf bans the token).
-Writes logits f32 [R, V]: logits[row, token] += value.  Values for the same place add up, in any order.
+Reads row int32 [N] (-1: padding, which changes no bit), token int32 [N] in 0..V-1, value f32 [N] (-inf bans).
+Writes logits f32 [R, V]: logits[row, token] += value; values for the same place add up, in any order.
 NaN follows IEEE addition.  Class U(1), X where a place occurs once.
 """
 

@@ -1,7 +1,8 @@
 """`mask_logits`: forbid tokens by a bit mask, in place.
 
-Reads bits int32 [R, ceil(V / 32)]: bit v % 32 (least significant first) of word v // 32 belongs to token v; bits past V are
-ignored.  Writes logits f32 [R, V]: -inf where the bit is 0, whatever was there (NaN too); the rest keeps its bits.  Class X.
+Reads bits int32 [R, ceil(V / 32)]: bit v % 32 (least significant first) of word v // 32 belongs to token v;
+bits past V are ignored.  Writes logits f32 [R, V]: -inf where the bit is 0, whatever was there (NaN too);
+the rest keeps its bits.  Class X.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`process_logits`: log-probabilities of the distribution that `sample` draws from.
 
-Reads logits f32 [R, V], temperature f32 [R], top_p f32 [R], top_k int32 [R] and `filtered`, all as in `sample`.
-Writes nothing.  Returns f32 [R, V]: d - log(sum of exp(d) over the tokens left), with d = (logit - maximum) /
-temperature as rounded in fp32, and -inf for tokens that top-p or top-k removes.  A greedy row is 0 at the argmax and -inf
-elsewhere.  With temperature 1 and no filter these are the raw log-probabilities.  A token that is left may have a finite
-log-probability and still an integer weight of 0 (below 2^-30 of the maximum's).
+Reads logits f32 [R, V], temperature f32 [R], top_p f32 [R], top_k int32 [R] and filtered, all as in `sample`.
+Writes nothing.  Returns f32 [R, V]: d - log(sum of exp(d) over the tokens left), where d is (logit - maximum)
+times (1 / temperature) as rounded in fp32; -inf for tokens that top-p or top-k removes.  A greedy row is 0 at
+the argmax and -inf elsewhere.  With temperature 1 and no filter these are the raw log-probabilities.  A
+token that is left may have a finite value here and still the integer weight 0 (below 2^-30 of the maximum's).
 Ties as in `sample`.  A row with any NaN or without a finite maximum gives NaN everywhere.  Class U(4).
 """
 

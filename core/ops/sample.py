@@ -1,14 +1,20 @@
 """`sample`: draw one token per row by inverse transform in integer arithmetic.
 
-Reads logits f32 [R, V]; temperature f32 [R] (below 1e-5: argmax, lowest id on ties); top_p f32 [R] in (0, 1];
-top_k int32 [R] (-1: off); seed int64 [R] (64 unsigned bits); position int64 [R], the absolute position of the token
-being drawn; `filtered`, a host hint that may be False only if every row has top_p = 1 and top_k = -1: it saves the
-sort and changes no bit.  Temperature, then top-p, then top-k; see "Sampling" in docs/CONTRACT.md.
-Writes nothing.  Returns token int32 [R]; logprob_raw f32 [R], of the token under softmax(logits); logprob f32 [R],
-of the token under the distribution it was drawn from (0 for a greedy row).
-Ties: the filters order by (logit descending, id ascending).  A row with any NaN or without a finite maximum gives
-token -1 and NaN logprobs.  -inf is never drawn.  V is below 2^24.  Class P; logprobs U(4) given the fp32 differences.
-Source: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) keyed by (seed, position).
+Reads
+  logits f32 [R, V], V below 2^24;
+  temperature f32 [R]; below 1e-5 the row is greedy: argmax, lowest id on ties;
+  top_p f32 [R] in (0, 1], top_k int32 [R] (-1: off); temperature, then top-p, then top-k;
+  seed int64 [R], 64 unsigned bits; position int64 [R], the absolute position of the token being drawn;
+  filtered, a host hint: False only if every row is greedy or has top_p = 1 and top_k = -1.  It saves the
+  sort and changes no bit.
+Writes nothing.  Returns
+  token int32 [R];
+  logprob_raw f32 [R], log-probability of the token under softmax(logits);
+  logprob f32 [R], the same under the distribution it was drawn from; 0 for a greedy row.
+Ties: the filters order by (logit descending, id ascending).  -inf is never drawn.  A row with any NaN or
+without a finite maximum gives token -1 and NaN logprobs.
+Class P; logprobs U(4) given the fp32 differences.  The rules are in docs/CONTRACT.md, "Sampling"; the hash is
+SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), keyed by seed and position.
 """
 
 from __future__ import annotations
