@@ -7,6 +7,8 @@ because on a CPU the host may look at device arrays.  Everything else is the com
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import torch
 
 from tandem.backends.cpu.native import NativeLibrary
@@ -22,9 +24,10 @@ from tandem.contract.types import (
     QTensor,
 )
 from tandem.errors import LayoutError
-from tandem.ops.aux_entry_slots import look_up
+from tandem.ops.aux_map_entries import map_entries
 from tandem.ops.embed import apply_override
 from tandem.ops.index_scores import combine_heads
+from tandem.ops.index_scores import index_scores as reference_scores
 from tandem.ops.kv_store import require_canonical
 from tandem.ops.numerics import (
     decode_rows,
@@ -138,32 +141,41 @@ def kv_load(cache: KVCache, slots: Tensor) -> Tensor:
     return product.to(torch.bfloat16).view(*slots.shape, layout.dim)
 
 
-def index_scores(
-    q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, lens: Tensor, width: int
-) -> Tensor:
-    require_canonical("index_scores", cache)
-    rows, heads = w.shape
-    query = decode_rows(q.data, q.scale, q.fmt).to(torch.float64).view(rows, heads, -1)
-    result = torch.full((rows, width), float("-inf"), dtype=torch.bfloat16)
-    owners, visible = row_slot.tolist(), lens.tolist()
-    start = 0
-    while start < rows:
-        stop = start + 1
-        while stop < rows and owners[stop] == owners[start]:
-            stop += 1
-        reach = max(visible[start:stop])
-        if owners[start] >= 0 and reach:
-            entries = torch.arange(reach, dtype=torch.int32).unsqueeze(0)
-            slots = look_up(entries, row_slot[start : start + 1], table, cache.layout.block_entries, entries >= 0)
-            keys = kv_load(cache, slots[0]).to(torch.float64)
-            dots = torch.matmul(query[start:stop].reshape(-1, keys.shape[1]), keys.t())
-            scores = combine_heads(
-                dots.view(stop - start, heads, reach).transpose(0, 1), w[start:stop].t().unsqueeze(-1)
-            )
-            hidden = entries >= lens[start:stop].unsqueeze(-1)
-            result[start:stop, :reach] = scores.masked_fill(hidden, float("-inf"))
-        start = stop
-    return result
+class IndexOps:
+    """Index scores with keys decoded once per request where several rows of it are in the step.
+
+    Dots of fp4 values are exact in f64, so any grouping of the products gives the same bits.
+    """
+
+    def __init__(self) -> None:
+        self._parts = SimpleNamespace(kv_load=kv_load, to_canonical=to_canonical, map_entries=map_entries)
+
+    def index_scores(
+        self, q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, lens: Tensor, width: int
+    ) -> Tensor:
+        require_canonical("index_scores", cache)
+        owners = row_slot.tolist()
+        if all(owners[t] != owners[t - 1] for t in range(1, len(owners))):
+            reach = max(1, int(lens.max()))  # columns beyond every row's visible entries need no keys
+            scores = reference_scores(self._parts, q, w, cache, table, row_slot, lens, reach)
+            return torch.nn.functional.pad(scores, (0, width - reach), value=float("-inf"))
+        result = torch.full((len(owners), width), float("-inf"), dtype=torch.bfloat16)
+        query = decode_rows(q.data, q.scale, q.fmt).to(torch.float64).view(len(owners), w.shape[1], -1)
+        start = 0
+        while start < len(owners):
+            stop = start + 1
+            while stop < len(owners) and owners[stop] == owners[start]:
+                stop += 1
+            rows, reach = slice(start, stop), int(lens[start:stop].max())
+            if owners[start] >= 0 and reach:
+                entries = torch.arange(reach, dtype=torch.int32).unsqueeze(0)
+                slots = map_entries(entries, row_slot[start : start + 1], table, cache.layout.block_entries)
+                keys = kv_load(cache, slots[0]).to(torch.float64)
+                dots = torch.matmul(query[rows].flatten(0, 1), keys.t()).view(stop - start, -1, reach)
+                scores = combine_heads(dots.transpose(0, 1), w[rows].t().unsqueeze(-1))
+                result[rows, :reach] = scores.masked_fill(entries >= lens[rows].unsqueeze(-1), float("-inf"))
+            start = stop
+        return result
 
 
 class QuantOps:
@@ -224,7 +236,7 @@ def implementations(native: NativeLibrary | None) -> dict[str, OpFunction]:
         "linear": linear,
         "group_linear": group_linear,
         "grouped_linear": grouped_linear,
-        "index_scores": index_scores,
+        "index_scores": IndexOps().index_scores,
         "kv_load": kv_load,
         "quantize": quant.quantize,
         "kv_store": quant.kv_store,

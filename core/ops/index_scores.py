@@ -20,6 +20,8 @@ from tandem.ops.numerics import decode_rows
 
 Tensor = torch.Tensor
 
+KEY_VALUES = 1 << 21  # decoded key values held at a time
+
 
 @op(
     "index_scores",
@@ -52,9 +54,12 @@ def score_entries(
     plain = parts.to_canonical(q)
     query = decode_rows(plain.data, plain.scale, plain.fmt).to(torch.float64).unflatten(-1, (w.shape[1], -1))
     result = w.new_empty(entries.shape)
-    for t in range(entries.shape[0]):
-        keys = parts.kv_load(cache, slots[t]).to(torch.float64)
-        result[t] = combine_heads(query[t] @ keys.t(), w[t].unsqueeze(-1))
+    rows = max(1, KEY_VALUES // (entries.shape[1] * query.shape[-1]))
+    for start in range(0, entries.shape[0], rows):
+        part = slice(start, start + rows)
+        keys = parts.kv_load(cache, slots[part]).to(torch.float64)
+        dots = torch.matmul(query[part], keys.transpose(1, 2))
+        result[part] = combine_heads(dots.transpose(0, 1), w[part].t().unsqueeze(-1))
     return torch.where(entries >= 0, result, torch.full_like(result, float("-inf")))
 
 
