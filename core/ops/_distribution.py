@@ -30,15 +30,13 @@ class Distribution(NamedTuple):
     valid: Tensor
 
 
-def distribution(
-    logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, filtered: bool
-) -> Distribution:
+def distribution(logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, filtered: bool) -> Distribution:
     """Rows of `sample`'s arguments -> `Distribution`.
 
     A temperature below 1e-5 is the limit 0: all of the probability is on the lowest id of the maximum.
     """
     vocab = logits.shape[1]
-    valid = torch.isfinite(logits.amax(-1)) & ~torch.isnan(logits).any(-1)
+    valid = torch.isfinite(logits.amax(-1))  # a NaN in the row is its maximum
     clean = torch.where(valid.unsqueeze(-1), logits, 0.0)
     best = clean.amax(-1, keepdim=True)
     ids = torch.arange(vocab, device=logits.device)

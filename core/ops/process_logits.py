@@ -22,9 +22,7 @@ Tensor = torch.Tensor
 
 
 @op("process_logits", classes={"logprobs": "U(4)"})
-def process_logits(
-    logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, filtered: bool
-) -> Tensor:
+def process_logits(logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, filtered: bool) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     dist = distribution(logits, temperature, top_p, top_k, filtered)
     logprobs = dist.scaled - log_normaliser(dist.scaled, dist.kept, dist.top)
