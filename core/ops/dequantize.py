@@ -43,5 +43,5 @@ def _nvfp4(seed: int, rows: int) -> dict[str, Any]:
 @case("dequantize", "every-e4m3-number")
 def _all_codes(seed: int) -> dict[str, Any]:
     codes = torch.tensor([c for c in range(256) if c & 0x7F != 0x7F] + [0, 0], dtype=torch.uint8).view(1, 256)
-    scales = torch.tensor([[1, 60, 100, 126, 127, 128, 140, 240]], dtype=torch.uint8)
+    scales = torch.tensor([[3, 60, 100, 126, 127, 128, 140, 240]], dtype=torch.uint8)
     return {"q": QTensor(codes, scales, QFormat.MXFP8, (1, 256))}

@@ -1,0 +1,131 @@
+"""Registry of independent derivations, and what they share.
+
+A derivation maps the arguments of a call, before it ran, to what its outputs must be, in numpy float64 or plain
+Python loops.  It also sees the outputs, for the steps that start from a rounded intermediate result.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from support.compare import Accumulated, Exact, Quantised, Ulps, host
+from support.formats import decode, decode_blocks
+
+from tandem.contract.backend import Backend
+from tandem.contract.types import KVCache, PackedWeight, QFormat, QTensor
+
+Array = npt.NDArray[Any]
+Check = Exact | Ulps | Accumulated | Quantised
+Derivation = Callable[["View", dict[str, Any]], dict[str, Check]]
+Dot = Callable[[Array, Array], Array]
+
+DERIVATIONS: dict[str, Derivation] = {}
+FAMILIES = ("derive_plain", "derive_hyper", "derive_attention", "derive_moe", "derive_engram", "derive_aux")
+
+
+def derives(op: str) -> Callable[[Derivation], Derivation]:
+    """Register the derivation of an op."""
+
+    def register(function: Derivation) -> Derivation:
+        DERIVATIONS[op] = function
+        return function
+
+    return register
+
+
+def load_all() -> dict[str, Derivation]:
+    """All derivations by op."""
+    for name in FAMILIES:
+        importlib.import_module(f"support.{name}")
+    return DERIVATIONS
+
+
+class View:
+    """Call arguments as numpy arrays of values."""
+
+    def __init__(self, arguments: dict[str, Any], backend: Backend) -> None:
+        self.raw, self.backend = arguments, backend
+
+    def __getitem__(self, name: str) -> Array:
+        return self.of(self.raw[name])
+
+    def of(self, value: Any) -> Array:
+        """Values of a tensor, quantised tensor, packed weight or cache (its entries [slots, dim])."""
+        if isinstance(value, torch.Tensor):
+            return host(value)
+        if isinstance(value, QTensor):
+            plain = self.backend.to_canonical(value)
+            return decode(plain.data.numpy(), plain.scale.numpy(), plain.fmt.value)
+        if isinstance(value, PackedWeight):
+            return self._weight(value)
+        if isinstance(value, KVCache):
+            layout = value.layout
+            entries = value.data[:-1].numpy()
+            return decode(entries[:, : layout.data_bytes], entries[:, layout.data_bytes :], layout.fmt.value)
+        raise TypeError(type(value))
+
+    def _weight(self, weight: PackedWeight) -> Array:
+        canonical = self.backend.unpack_weight(weight)
+        if canonical.scale is None:
+            return host(canonical.data)
+        codes, scales = (t.view(torch.uint8).numpy() for t in (canonical.data, canonical.scale))
+        blocks = canonical.fmt is QFormat.FP8_BLOCK32
+        return decode_blocks(codes, scales) if blocks else decode(codes, scales, canonical.fmt.value)
+
+
+def exact_dot(x: Array, w: Array) -> Array:
+    """x [T, K] times w [N, K] transposed, in float64."""
+    return x @ w.T
+
+
+def forward_dot(x: Array, w: Array) -> Array:
+    """The same with products and sums in f32, first term first."""
+    products = x.astype(np.float32)[:, None, :] * w.astype(np.float32)[None]
+    return np.cumsum(products, axis=-1, dtype=np.float32)[..., -1].astype(np.float64)
+
+
+def backward_dot(x: Array, w: Array) -> Array:
+    """The same, last term first."""
+    return forward_dot(x[:, ::-1], w[:, ::-1])
+
+
+def accumulated(compute: Callable[[Dot], Array], n: int = 1) -> Accumulated:
+    """Class A for a computation that takes its dot product as an argument; the floor is what f32 orders differ by."""
+    value = compute(exact_dot)
+    error = [np.abs(compute(dot) - value) for dot in (forward_dot, backward_dot)]
+    floor = np.max(np.nan_to_num(np.maximum(*error)), axis=-1, keepdims=True, initial=0.0)
+    return Accumulated(value, floor, n)
+
+
+def mean_square(x: Array) -> Array:
+    """Mean of the squares of each row, [..., 1]."""
+    return np.mean(x * x, axis=-1, keepdims=True)
+
+
+def rotate(x: Array, cos_sin: Array, inverse: bool = False) -> Array:
+    """Rotate pairs of the last dims of x [T, h, d] as complex numbers, not rounded."""
+    half = cos_sin.shape[-1] // 2
+    turn = cos_sin[:, None, :half] + 1j * cos_sin[:, None, half:]
+    keep = x.shape[-1] - 2 * half
+    pairs = x[..., keep::2] + 1j * x[..., keep + 1 :: 2]
+    pairs = pairs * (np.conj(turn) if inverse else turn)
+    result = x.copy()
+    result[..., keep::2], result[..., keep + 1 :: 2] = pairs.real, pairs.imag
+    return result
+
+
+def normalise(x: Array, weight: Array | None, eps: float) -> Array:
+    """Root-mean-square normalisation, not rounded."""
+    scaled = x / np.sqrt(mean_square(x) + eps)
+    return scaled if weight is None else scaled * weight
+
+
+def logistic(x: Array) -> Array:
+    """1 / (1 + exp(-x))."""
+    with np.errstate(over="ignore"):
+        return 1.0 / (1.0 + np.exp(-x))
