@@ -12,9 +12,10 @@ import numpy as np
 
 from tandem.engine.assembly import Assembly
 from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece, TokenLogprob
-from tandem.engine.request_state import Sampling
+from tandem.engine.request_state import RequestState, Sampling
 from tandem.engine.requests import RequestExtras
 from tandem.engine.runner import StepHandle
+from tandem.engine.transfer import Transfer
 from tandem.errors import RequestError, TandemError
 from tandem.sampling.params import SamplingParams
 
@@ -43,6 +44,20 @@ class PendingRequest:
     roles: Sequence[int] | None
     media_digest: bytes
 
+    def to_state(self) -> RequestState:
+        """The request as a portable state; nothing of it has been computed."""
+        prompt = np.array(self.live.prompt, dtype=np.int32)
+        return RequestState(
+            tokens=prompt,
+            prompt_len=len(prompt),
+            num_computed=0,
+            rng_position=len(prompt),
+            sampling=self.sampling,
+            roles=None if self.roles is None else np.asarray(self.roles, dtype=np.uint8),
+            media_digest=self.media_digest,
+            **self.extras.to_fields(),
+        )
+
 
 class Engine:
     """Continuous batching over one model.
@@ -56,6 +71,7 @@ class Engine:
 
     def __init__(self, assembly: Assembly) -> None:
         self._parts = assembly
+        self._transfer = Transfer(assembly)
         self.stats = StepStats()
         self._next_id = 0
         self._pending: deque[PendingRequest] = deque()
@@ -106,6 +122,8 @@ class Engine:
             stop_strings=params.stop,
             stop_token_ids=params.stop_token_ids,
             logprobs=params.logprobs,
+            processed_logprobs=params.processed_logprobs,
+            logit_bias=params.logit_bias,
             embed_rows=embed_rows,
             embed_positions=None if embed_positions is None else np.asarray(embed_positions, dtype=np.int32),
         )
@@ -116,6 +134,45 @@ class Engine:
             self._pending.append(pending)
         self._next_id += 1
         return request_id
+
+    def export_request(self, request_id: int, with_caches: bool = True) -> RequestState:
+        """A request as it is between two steps, to go on in this or another engine; it stays here until cancelled.
+
+        Args:
+            request_id: as given by `add_request`.
+            with_caches: take what was computed along; without, the importer computes it again to the same bits.
+        Raises:
+            RequestError: the request is not known (any more).
+            AccountingError: a token of it is being drawn by a step in flight.
+        """
+        for pending in self._pending:
+            if pending.live.request_id == request_id:
+                return pending.to_state()
+        slot = self._slot_of.get(request_id)
+        if slot is None:
+            raise RequestError(
+                "a request cannot be exported",
+                where=f"request {request_id}",
+                why="the engine does not hold it",
+                fix="export it before it ends",
+            )
+        return self._transfer.export(slot, self._live[slot], with_caches)
+
+    def import_request(self, state: RequestState) -> int:
+        """Take in a request that was exported; it goes on with the next step.
+
+        Returns:
+            Its request id here.
+        Raises:
+            RequestError: the state is of another model, or complete.
+            CapacityError: no slot is free, or it could never fit; nothing else is disturbed.
+        """
+        live = self._transfer.revive(state, self._next_id)
+        slot = self._transfer.admit(state)
+        self._live[slot] = live
+        self._slot_of[live.request_id] = slot
+        self._next_id += 1
+        return live.request_id
 
     def cancel(self, request_id: int) -> RequestOutput | None:
         """End a request now; returns what it had, or None if it is not known (any more)."""

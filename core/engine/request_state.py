@@ -24,6 +24,7 @@ Array = npt.NDArray[Any]
 STATE_VERSION = 1
 CONTRACT = (1, 0)  # the contract whose canonical cache layouts the device arrays follow
 DIGEST_BYTES = 32
+PAST_KINDS = ("raw", "processed", "top_ids", "top")
 DEVICE_KINDS = ("main", "index", "window", "compressor", "ngram", "draft")
 
 _MAGIC = b"TNDMREQ\n"
@@ -85,12 +86,15 @@ class RequestState:
         sampling: see `Sampling`.
         roles: uint8 [n] or None for plain text.
         media_digest: 32 bytes or none.
-        stop_strings, stop_token_ids, logprobs: see `tandem.engine.requests.RequestExtras`.
-        embed_rows, embed_positions: row-embedding override, or None.
-        device: arrays by name ``kind`` or ``kind.layer`` with a kind of `DEVICE_KINDS`, in canonical layout:
-            cache blocks uint8 [blocks, block_bytes] (main and index from position 0, window from the page of
-            ``window_start``), compressor state, n-gram history, draft state.
-        window_start: first position held by the window blocks.
+        stop_strings, stop_token_ids, logprobs, processed_logprobs, logit_bias, embed_rows, embed_positions: see
+            `tandem.engine.requests.RequestExtras`.
+        past_logprobs: logprobs of the output so far where they are asked for: ``raw`` and ``processed`` float32
+            [m], ``top_ids`` int32 and ``top`` float32 [m, k], m being n - prompt_len.
+        device: what the device knows of the first ``num_computed`` tokens, by name ``kind`` or ``kind.layer`` with a
+            kind of `DEVICE_KINDS`.  main, index, window: canonical cache entries uint8 [entries, entry_bytes] in
+            position order, the window from ``window_start`` on, so that they fit any block size.  compressor
+            float32 [p, 2, D], ngram int32 [p]: the newest p positions, in order.
+        window_start: first position held by the window entries.
         version: form of this state.
         contract: (major, minor) whose layouts ``device`` follows.
     """
@@ -105,8 +109,11 @@ class RequestState:
     stop_strings: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     logprobs: int | None = None
+    processed_logprobs: bool = False
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
     embed_rows: Array | None = None
     embed_positions: Array | None = None
+    past_logprobs: Mapping[str, Array] = field(default_factory=dict)
     device: Mapping[str, Array] = field(default_factory=dict)
     window_start: int = 0
     version: int = STATE_VERSION
@@ -129,6 +136,9 @@ class RequestState:
             "embed_rows",
             "rows without positions",
         )
+        for name, values in self.past_logprobs.items():
+            drawn = length - self.prompt_len
+            _require(name in PAST_KINDS and len(values) == drawn, f"logprobs '{name}'", f"not {drawn} known values")
         for name in self.device:
             _require(name.partition(".")[0] in DEVICE_KINDS, f"device array '{name}'", "of no known kind")
 
@@ -161,6 +171,7 @@ class RequestState:
             "stop_strings": list(self.stop_strings),
             "stop_token_ids": list(self.stop_token_ids),
             "logprobs": self.logprobs,
+            "processed_logprobs": self.processed_logprobs,
             "arrays": entries,
         }
         text = json.dumps(header).encode()
@@ -173,7 +184,11 @@ class RequestState:
             "embed_rows": self.embed_rows,
             "embed_positions": self.embed_positions,
         }
-        present = {name: array for name, array in own.items() if array is not None}
+        present: dict[str, Array] = {name: array for name, array in own.items() if array is not None}
+        if self.logit_bias:
+            present["bias_ids"] = np.array(list(self.logit_bias), dtype=np.int32)
+            present["bias_values"] = np.array(list(self.logit_bias.values()), dtype=np.float32)
+        present |= {f"past/{name}": array for name, array in self.past_logprobs.items()}
         return present | {f"device/{name}": array for name, array in self.device.items()}
 
     @classmethod
@@ -200,9 +215,12 @@ class RequestState:
                 stop_strings=tuple(str(text) for text in header["stop_strings"]),
                 stop_token_ids=tuple(int(token) for token in header["stop_token_ids"]),
                 logprobs=None if header["logprobs"] is None else _integer(header, "logprobs"),
+                processed_logprobs=bool(header["processed_logprobs"]),
+                logit_bias=_read_bias(arrays),
                 embed_rows=arrays.get("embed_rows"),
                 embed_positions=arrays.get("embed_positions"),
-                device={n.removeprefix("device/"): a for n, a in arrays.items() if n.startswith("device/")},
+                past_logprobs=_under("past/", arrays),
+                device=_under("device/", arrays),
                 version=header["version"],
                 contract=(header["contract"][0], header["contract"][1]),
             )
@@ -235,6 +253,16 @@ def _read_array(entry: Mapping[str, Any], payload: memoryview) -> Array:
         return np.empty(shape, dtype=np.dtype(entry["dtype"]).newbyteorder("="))
     flat = np.frombuffer(payload, dtype=entry["dtype"], count=count, offset=entry["offset"])
     return flat.reshape(shape).astype(flat.dtype.newbyteorder("="))
+
+
+def _under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _read_bias(arrays: Mapping[str, Array]) -> dict[int, float]:
+    if "bias_ids" not in arrays:
+        return {}
+    return dict(zip(arrays["bias_ids"].tolist(), arrays["bias_values"].tolist(), strict=True))
 
 
 def _read_sampling(raw: Mapping[str, Any]) -> Sampling:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import enum
 import heapq
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +41,8 @@ class RequestExtras:
         stop_strings: texts that end the output.
         stop_token_ids: tokens that end the output, besides the model's own.
         logprobs: alternatives to report per token, None for no logprobs.
+        processed_logprobs: whether logprobs of the filtered distribution are reported too.
+        logit_bias: token id -> number added to its logit.
         embed_rows: [N, H] float32, or uint16 holding bfloat16 bits: rows that replace embeddings.
         embed_positions: int32 [N], the positions they replace.
     """
@@ -46,8 +50,20 @@ class RequestExtras:
     stop_strings: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     logprobs: int | None = None
+    processed_logprobs: bool = False
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
     embed_rows: npt.NDArray[np.generic] | None = None
     embed_positions: Int32 | None = None
+
+
+    def to_fields(self) -> dict[str, Any]:
+        """The values by name; `RequestState` calls them the same."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    @classmethod
+    def of(cls, state: RequestState) -> RequestExtras:
+        """The extras of a portable state."""
+        return cls(**{item.name: getattr(state, item.name) for item in fields(cls)})
 
 
 _NO_EXTRAS = RequestExtras()
@@ -249,7 +265,7 @@ class RequestTable:
                 why=f"status {int(self.status[slot])}, {int(self.num_pending[slot])} tokens being drawn",
                 fix="commit the steps in flight first",
             )
-        extras, length = self.extras(slot), int(self.num_tokens[slot])
+        length = int(self.num_tokens[slot])
         digest = bytes(self.media_digest[slot])
         return RequestState(
             tokens=self.tokens[slot, :length].copy(),
@@ -259,11 +275,7 @@ class RequestTable:
             sampling=self.sampling(slot),
             roles=self.roles_array()[slot, :length].copy() if self.has_roles[slot] else None,
             media_digest=digest if any(digest) else b"",
-            stop_strings=extras.stop_strings,
-            stop_token_ids=extras.stop_token_ids,
-            logprobs=extras.logprobs,
-            embed_rows=extras.embed_rows,
-            embed_positions=extras.embed_positions,
+            **self.extras(slot).to_fields(),
         )
 
     def import_state(self, state: RequestState) -> int:
@@ -278,15 +290,12 @@ class RequestTable:
                 "state", "its output already has max_tokens tokens", "import only unfinished requests"
             )
         roles = None if state.roles is None else state.roles[:prompt_len]
-        extras = RequestExtras(
-            state.stop_strings, state.stop_token_ids, state.logprobs, state.embed_rows, state.embed_positions
-        )
         slot = self.create(
             state.tokens[:prompt_len],
             state.sampling,
             roles=roles,
             media_digest=state.media_digest,
-            extras=extras,
+            extras=RequestExtras.of(state),
         )
         self.tokens[slot, prompt_len:length] = state.tokens[prompt_len:]
         self.num_tokens[slot] = length

@@ -51,15 +51,24 @@ class StepBuilder:
 
     def admit(self, slot: int) -> None:
         """Set the device arrays of a slot that holds a new request."""
-        index = self._backend.from_host(np.array([slot], dtype=np.int32))
-        limit = self._backend.from_host(np.array([self._table.limit[slot]], dtype=np.int32))
-        self._scatter(self.limit, index, limit)
-        self._scatter(self.window_first, index, self._backend.from_host(np.zeros(1, dtype=np.int32)))
+        self._set(self.limit, slot, int(self._table.limit[slot]))
+        self._set(self.window_first, slot, 0)
 
-    def set_window_first(self, slot: int, position: int) -> None:
-        """Let the window of a resumed request begin at ``position``."""
-        index = self._backend.from_host(np.array([slot], dtype=np.int32))
-        self._scatter(self.window_first, index, self._backend.from_host(np.array([position], dtype=np.int32)))
+    def resume(self, slot: int, window_start: int) -> None:
+        """Set the device arrays of an admitted slot whose first tokens come with their cache contents.
+
+        Args:
+            slot: the slot.
+            window_start: lowest position whose window entry exists.
+        """
+        last = int(self._table.num_tokens[slot]) - 1
+        self._set(self.window_first, slot, window_start)
+        self._set(self.last_token, slot, int(self._table.tokens[slot, last]))
+        self._set(self.length, slot, last)
+
+    def _set(self, array: Tensor, slot: int, value: int) -> None:
+        index, values = (self._backend.from_host(np.array([n], dtype=np.int32)) for n in (slot, value))
+        self._scatter(array, index, values)
 
     def build(self, plan: StepPlan) -> StepInput:
         """Write the rows of ``plan`` into the device buffers.

@@ -1,0 +1,251 @@
+"""Moves requests in and out of an engine as `RequestState`, with or without what the caches hold.
+
+With cache contents an import goes on where the export stopped; without them, or where they do not fit, the
+tokens are computed again.  Both give the same bits.  The receiving engine may have other block sizes, pools and
+slots; that it runs the same weights is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tandem.cache.tables import blocks_for
+from tandem.contract.types import KVCache
+from tandem.engine.assembly import Assembly
+from tandem.engine.outputs import LiveRequest, TokenLogprob
+from tandem.engine.request_state import RequestState
+from tandem.errors import RequestError, TandemError
+from tandem.sampling.params import SamplingParams
+
+Array = npt.NDArray[Any]
+
+
+class _Part(NamedTuple):
+    """One paged cache and what a request of some length has in it."""
+
+    name: str
+    cache: KVCache
+    blocks: Array  # int32 ids, in position order
+    skip: int  # entries of the first block that do not belong to it
+    entries: int
+
+
+class Transfer:
+    """Reads and writes the device side of requests.
+
+    Args:
+        parts: the engine's parts; it may be between any two calls of its own.
+    """
+
+    def __init__(self, parts: Assembly) -> None:
+        self._parts, self._backend = parts, parts.plan.backend
+        self._gather = parts.plan.bind("gather_rows", "transfer")
+        self._scatter = parts.plan.bind("scatter_rows", "transfer")
+
+    def export(self, slot: int, live: LiveRequest, with_caches: bool) -> RequestState:
+        """The request of a slot; it stays where it is.
+
+        Raises:
+            AccountingError: a token of it is still being drawn.
+        """
+        state = replace(self._parts.table.export_state(slot), past_logprobs=_pack_logprobs(live))
+        length = state.num_computed
+        if not (with_caches and length):
+            return replace(state, num_computed=0)
+        device = {name: _newest(self._row(array, slot), length) for name, array in self._rings()}
+        for part in self._paged(slot, length):
+            data = self._backend.kv_export(part.cache, part.blocks).reshape(-1, part.cache.layout.entry_bytes)
+            device[part.name] = data[part.skip : part.skip + part.entries].copy()
+        return replace(state, device=device, window_start=self._parts.tables.window.keep_from(length))
+
+    def revive(self, state: RequestState, request_id: int) -> LiveRequest:
+        """The host side of a request, its output so far read again so that text and stop strings go on.
+
+        Raises:
+            RequestError: the output is already complete, or the state is of another model.
+        """
+        self._check(state)
+        params, parts = params_of(state), self._parts
+        params.check_vocabulary(parts.vocab_size)
+        prompt, output = state.tokens[: state.prompt_len].tolist(), state.tokens[state.prompt_len :].tolist()
+        live = LiveRequest(request_id, tuple(prompt), params, parts.tokenizer, parts.eos_id)
+        for token in output:
+            if live.accept(token)[1]:
+                raise _unfit("tokens", "the output is already complete")
+        live.logprobs = _unpack_logprobs(state, output)
+        return live
+
+    def admit(self, state: RequestState) -> int:
+        """Take in a request that `revive` accepted; returns its slot.
+
+        Raises:
+            RequestError, CapacityError: it cannot be served here.
+        """
+        table, scheduler, builder = self._parts.table, self._parts.scheduler, self._parts.builder
+        slot = table.import_state(state)
+        try:
+            resumed = self._covers(state) and scheduler.adopt(slot, state.num_computed)
+            if not resumed:
+                scheduler.add(slot)
+        except TandemError:
+            table.free(slot)
+            raise
+        builder.admit(slot)
+        if resumed:
+            builder.resume(slot, self._parts.tables.window.keep_from(state.num_computed))
+            self._restore(slot, state)
+        return slot
+
+    def _restore(self, slot: int, state: RequestState) -> None:
+        length = state.num_computed
+        for name, array in self._rings():
+            stored = state.device[name]
+            row = np.zeros(tuple(array.shape[1:]), dtype=stored.dtype)
+            count = min(len(stored), len(row))
+            row[np.arange(length - count, length) % len(row)] = stored[len(stored) - count :]
+            self._scatter(array, self._index(slot), self._backend.from_host(row[None]))
+        for part in self._paged(slot, length):
+            layout, stored = part.cache.layout, state.device[part.name]
+            data = np.zeros((len(part.blocks) * layout.block_entries, layout.entry_bytes), dtype=np.uint8)
+            # The newest entries are the ones both sides have; an older window may begin elsewhere.
+            end, count = part.skip + part.entries, min(part.entries, len(stored))
+            data[end - count : end] = stored[len(stored) - count :]
+            self._backend.kv_import(part.cache, part.blocks, data.reshape(len(part.blocks), -1))
+
+    def _covers(self, state: RequestState) -> bool:
+        """Whether the state's caches reach back as far as rows of this engine may read."""
+        length = state.num_computed
+        if not length or length >= len(state.tokens):
+            return False
+        rings = all(len(state.device[n]) >= min(a.shape[1], length) for n, a in self._rings())
+        return rings and state.window_start <= self._parts.tables.window.keep_from(length)
+
+    def _check(self, state: RequestState) -> None:
+        vocabulary = self._parts.vocab_size
+        if int(state.tokens.min()) < 0 or int(state.tokens.max()) >= vocabulary:
+            raise _unfit("tokens", f"not all ids are in 0 .. {vocabulary - 1}")
+        if state.embed_rows is not None and state.embed_rows.shape[1:] != (self._parts.config.text.hidden_size,):
+            raise _unfit("embed_rows", f"shape {state.embed_rows.shape}")
+        if state.num_computed:
+            self._check_device(state)
+
+    def _check_device(self, state: RequestState) -> None:
+        length, lengths = state.num_computed, dict[str, int]()
+        expected: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for name, cache, ratio in self._caches():
+            lengths[name] = length - state.window_start if ratio is None else length // ratio
+            expected[name] = "uint8", (cache.layout.entry_bytes,)
+        for name, array in self._rings():
+            expected[name] = "float32" if array.is_floating_point() else "int32", tuple(array.shape[2:])
+        if set(state.device) != set(expected):
+            raise _unfit("device arrays", f"{sorted(state.device)}, expected {sorted(expected)}")
+        for name, found in state.device.items():
+            dtype, entry = expected[name]
+            shape = (lengths.get(name, len(found)), *entry)
+            if found.dtype.name != dtype or found.shape != shape:
+                raise _unfit(f"device array '{name}'", f"{found.dtype} {found.shape}, expected {dtype} {shape}")
+
+    def _caches(self) -> Iterator[tuple[str, KVCache, int | None]]:
+        """Every paged cache by name; tokens per entry of main and index caches, None for windows."""
+        caches, block_size = self._parts.model.caches, self._parts.tables.main.block_size
+        for kind, by_layer in (("main", caches.main), ("index", caches.index)):
+            for layer, cache in by_layer.items():
+                yield f"{kind}.{layer}", cache, block_size // cache.layout.block_entries
+        for layer, cache in caches.window.items():
+            yield f"window.{layer}", cache, None
+
+    def _paged(self, slot: int, length: int) -> Iterator[_Part]:
+        """What the first ``length`` tokens of a slot have in each paged cache."""
+        main, window = self._parts.tables
+        blocks = main.blocks(slot)[: blocks_for(length, main.block_size)]
+        start, size = window.keep_from(length), window.block_size
+        first = int(window.first[slot])
+        pages = window.blocks(slot)[start // size - first : blocks_for(length, size) - first]
+        for name, cache, ratio in self._caches():
+            if ratio is None:
+                yield _Part(name, cache, pages, start % size, length - start)
+            else:
+                yield _Part(name, cache, blocks, 0, length // ratio)
+
+    def _rings(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """State arrays [R + 1, positions mod size, ...] by name."""
+        caches = self._parts.model.caches
+        for layer, array in caches.compressor.items():
+            yield f"compressor.{layer}", array
+        if caches.history is not None:
+            yield "ngram", caches.history
+
+    def _row(self, array: torch.Tensor, slot: int) -> Array:
+        row: Array = self._backend.to_host(self._gather(array, self._index(slot))).result()[0]
+        return row
+
+    def _index(self, slot: int) -> torch.Tensor:
+        return self._backend.from_host(np.array([slot], dtype=np.int32))
+
+
+def _newest(ring: Array, length: int) -> Array:
+    """Entries of the newest positions in order, from an array keyed by position mod its size."""
+    found: Array = ring[np.arange(max(0, length - len(ring)), length) % len(ring)]
+    return found
+
+
+def params_of(state: RequestState) -> SamplingParams:
+    """The sampling parameters a state was made from (temperature and top_p as float32).
+
+    Raises:
+        RequestError: they cannot be used.
+    """
+    numbers = state.sampling
+    return SamplingParams(
+        temperature=numbers.temperature,
+        top_p=numbers.top_p,
+        top_k=numbers.top_k,
+        max_tokens=numbers.max_tokens,
+        min_tokens=numbers.min_tokens,
+        stop=state.stop_strings,
+        stop_token_ids=state.stop_token_ids,
+        ignore_eos=numbers.ignore_eos,
+        seed=numbers.seed,
+        logprobs=state.logprobs,
+        processed_logprobs=state.processed_logprobs,
+        logit_bias=state.logit_bias,
+    )
+
+
+def _pack_logprobs(live: LiveRequest) -> dict[str, Array]:
+    known = live.logprobs
+    if not known:
+        return {}
+    packed: dict[str, Array] = {"raw": np.array([p.raw for p in known], dtype=np.float32)}
+    if live.params.processed_logprobs:
+        packed["processed"] = np.array([p.processed for p in known], dtype=np.float32)
+    packed["top_ids"] = np.array([list(p.top) for p in known], dtype=np.int32)
+    packed["top"] = np.array([list(p.top.values()) for p in known], dtype=np.float32)
+    return packed
+
+
+def _unpack_logprobs(state: RequestState, output: list[int]) -> list[TokenLogprob]:
+    packed = state.past_logprobs
+    if state.logprobs is None or not output:
+        return []
+    if not {"raw", "top_ids", "top"} <= set(packed) or ("processed" in packed) != state.processed_logprobs:
+        raise _unfit("past_logprobs", f"it holds {sorted(packed)}")
+    processed = packed["processed"].tolist() if "processed" in packed else [None] * len(output)
+    ids, values = packed["top_ids"].tolist(), packed["top"].tolist()
+    tops = [dict(zip(*pair, strict=True)) for pair in zip(ids, values, strict=True)]
+    return [TokenLogprob(*item) for item in zip(output, packed["raw"].tolist(), processed, tops, strict=True)]
+
+
+def _unfit(where: str, why: str) -> RequestError:
+    return RequestError(
+        "a request state does not fit this engine",
+        where=f"request state, {where}",
+        why=why,
+        fix="import it into an engine of the same model, or send the prompt anew",
+    )
