@@ -14,7 +14,7 @@ import torch
 
 from tandem.contract.cases import ROWS, Draw
 from tandem.contract.opspec import case, op
-from tandem.ops.numerics import sigmoid
+from tandem.ops.numerics import row_sum, sigmoid
 
 Tensor = torch.Tensor
 
@@ -26,9 +26,9 @@ def engram_gate(trunk: Tensor, kv: Tensor, qk: Tensor, eps: float, roles: Tensor
     h = trunk.to(torch.float32)
     k = kv.to(torch.float32).unflatten(-1, (m + 1, width))
     key, value = k[:, :m], k[:, m:]
-    dot = (h * qk * key).sum(-1)
-    inverse_h = torch.rsqrt((h * h).sum(-1) / width + eps)
-    inverse_k = torch.rsqrt((key * key).sum(-1) / width + eps)
+    dot = row_sum(h * qk * key)
+    inverse_h = torch.rsqrt(row_sum(h * h) / width + eps)
+    inverse_k = torch.rsqrt(row_sum(key * key) / width + eps)
     s = dot * inverse_h * inverse_k * width**-0.5
     gate = sigmoid(torch.copysign(torch.sqrt(s.abs().clamp_min(1e-6)), s))
     updated = (h + gate.unsqueeze(-1) * value).to(torch.bfloat16)

@@ -21,7 +21,7 @@ import torch
 from tandem.contract.cases import ROWS, Draw
 from tandem.contract.opspec import case, op
 from tandem.contract.types import HcMix, HcWeights, QFormat, WeightKind
-from tandem.ops.numerics import fixed_matmul, sigmoid
+from tandem.ops.numerics import fixed_matmul, row_sum, sigmoid
 
 Tensor = torch.Tensor
 
@@ -32,7 +32,7 @@ def hc_mix(parts: Any, trunk: Tensor, weights: HcWeights) -> HcMix:
     rows, m, width = trunk.shape
     flat = trunk.to(torch.float32).reshape(rows, m * width)
     fn = parts.unpack_weight(weights.fn).data
-    inverse = torch.rsqrt((flat * flat).sum(-1, keepdim=True) / (m * width) + weights.norm_eps)
+    inverse = torch.rsqrt(row_sum(flat * flat).unsqueeze(-1) / (m * width) + weights.norm_eps)
     mixes = fixed_matmul(flat, fn) * inverse
     return coefficients(mixes, weights, m)
 

@@ -16,6 +16,7 @@ from tandem.contract.types import CanonicalWeight, QFormat
 Tensor = torch.Tensor
 
 ROW_TILE = 8
+LONGEST_SUM = 1 << 14
 E4M3_MAX = 448.0
 
 
@@ -53,6 +54,17 @@ def row_position_invariant(depth: int, width: int) -> bool:
     weight = torch.randn((width, depth), generator=generator)
     result = torch.mm(row.expand(ROW_TILE, depth).contiguous(), weight.t())
     return bool((result == result[:1]).all())
+
+
+def row_sum(x: Tensor) -> Tensor:
+    """Sum over the contiguous last axis, bits independent of the number of rows.
+
+    The library splits the sum of a single long row over threads, so long rows are summed in two levels.
+    """
+    if x.shape[-1] <= LONGEST_SUM:
+        return x.sum(-1)
+    padded = torch.nn.functional.pad(x, (0, -x.shape[-1] % LONGEST_SUM))
+    return padded.unflatten(-1, (-1, LONGEST_SUM)).sum(-1).sum(-1)
 
 
 def sigmoid(x: Tensor) -> Tensor:

@@ -14,17 +14,18 @@ import torch
 from tandem.contract.cases import ROWS, Draw
 from tandem.contract.opspec import case, op
 from tandem.contract.types import QFormat, QTensor
+from tandem.ops.numerics import row_sum
 
 Tensor = torch.Tensor
 
 
-@op("rms_norm", classes={"y": "U1", "yq": "Q"}, parts=("quantize",), attrs=("quant",))
+@op("rms_norm", classes={"y": "U(1)", "yq": "Q"}, parts=("quantize",), attrs=("quant",))
 def rms_norm(
     parts: Any, x: Tensor, weight: Tensor | None, eps: float, quant: bool
 ) -> tuple[Tensor, QTensor | None]:
     """Plain-torch reference; see the module docstring."""
     wide = x.to(torch.float32)
-    y = wide * torch.rsqrt((wide * wide).sum(-1, keepdim=True) / x.shape[-1] + eps)
+    y = wide * torch.rsqrt(row_sum(wide * wide).unsqueeze(-1) / x.shape[-1] + eps)
     if weight is not None:
         y = y * weight
     y = y.to(torch.bfloat16)

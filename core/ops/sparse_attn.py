@@ -57,7 +57,7 @@ def attend_rows(q: Tensor, keys: Tensor, valid: Tensor, sink: Tensor, scale: flo
     scores = torch.where(valid.unsqueeze(1), scores * scale, torch.full_like(scores, float("-inf")))
     peak = torch.maximum(scores.amax(-1), sink)
     weights = torch.exp(scores - peak.unsqueeze(-1))
-    total = weights.sum(-1) + torch.exp(sink - peak)
+    total = row_sum(weights) + torch.exp(sink - peak)
     output = torch.empty_like(q)
     for t in range(q.shape[0]):
         torch.mm(weights[t], keys[t], out=output[t])
