@@ -64,7 +64,8 @@ def row_sum(x: Tensor) -> Tensor:
     if x.shape[-1] <= LONGEST_SUM:
         return x.sum(-1)
     padded = torch.nn.functional.pad(x, (0, -x.shape[-1] % LONGEST_SUM))
-    return padded.unflatten(-1, (-1, LONGEST_SUM)).sum(-1).sum(-1)
+    pieces: Tensor = padded.unflatten(-1, (-1, LONGEST_SUM)).sum(-1)
+    return pieces.sum(-1)
 
 
 def sigmoid(x: Tensor) -> Tensor:

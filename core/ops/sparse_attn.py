@@ -17,6 +17,7 @@ import torch
 from tandem.contract.cases import ROWS, Draw
 from tandem.contract.opspec import case, op
 from tandem.contract.types import KVCache, QFormat
+from tandem.ops.numerics import row_sum
 
 Tensor = torch.Tensor
 
