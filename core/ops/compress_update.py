@@ -21,7 +21,7 @@ from tandem.contract.types import Rows
 Tensor = torch.Tensor
 
 
-@op("compress_update", classes={"latent": "U4", "state": "X"}, attrs=("ratio", "dim"))
+@op("compress_update", classes={"latent": "U(4)", "state": "X"}, attrs=("ratio", "dim"))
 def compress_update(value: Tensor, gate: Tensor, state: Tensor, rows: Rows, ratio: int) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     ring = state.shape[1]

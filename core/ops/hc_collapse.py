@@ -16,7 +16,7 @@ from tandem.contract.opspec import case, op
 Tensor = torch.Tensor
 
 
-@op("hc_collapse", classes={"x": "U1"}, attrs=("m",))
+@op("hc_collapse", classes={"x": "U(1)"}, attrs=("m",))
 def hc_collapse(trunk: Tensor, pre: Tensor) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     wide = trunk.to(torch.float32)

@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 @op(
     "hc_enter",
-    classes={"x": "U1", "xq": "Q", "mix": "A"},
+    classes={"x": "U(1)", "xq": "Q", "mix": "A"},
     parts=("hc_mix", "hc_collapse", "rms_norm"),
     attrs=("m",),
 )

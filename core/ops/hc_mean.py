@@ -15,7 +15,7 @@ from tandem.contract.opspec import case, op
 Tensor = torch.Tensor
 
 
-@op("hc_mean", classes={"x": "U1"}, attrs=("m",))
+@op("hc_mean", classes={"x": "U(1)"}, attrs=("m",))
 def hc_mean(trunk: Tensor) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     wide = trunk.to(torch.float32)

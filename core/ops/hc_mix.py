@@ -7,7 +7,7 @@ scale[3]). Returns pre f32 [T, m], post f32 [T, m], comb f32 [T, m, m].
     pre   = sigmoid(mixes[:m] * scale0 + base) + hc_eps ;  post = 2 sigmoid(mixes[m:2m] * scale1 + base)
     comb  = Sinkhorn(softmax_rows(mixes[2m:] * scale2 + base) + hc_eps): columns, iters-1 times rows, columns
 
-Class: A for the dot products, then U(4).  Row bits do not depend on T.  A NaN in a row makes that row NaN
+Class A for the dot products, then U(4).  Row bits do not depend on T.  A NaN in a row makes that row NaN
 only. Source: shifted single-pass hyper-connections of the model.
 """
 

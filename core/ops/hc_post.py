@@ -17,7 +17,7 @@ from tandem.contract.opspec import case, op
 Tensor = torch.Tensor
 
 
-@op("hc_post", classes={"trunk": "U1"}, attrs=("m",))
+@op("hc_post", classes={"trunk": "U(1)"}, attrs=("m",))
 def hc_post(y: Tensor, trunk: Tensor, post: Tensor, comb: Tensor) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     wide = trunk.to(torch.float32)

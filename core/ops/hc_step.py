@@ -1,7 +1,7 @@
 """`hc_step`: leave one sub-layer and enter the next in one pass over the trunk.
 
 Composite of hc_post and hc_enter.  Reads y bf16 [T, H], trunk, the leaving sub-layer's `HcMix`, and what
-`hc_enter` reads; pre_prev is the leaving sub-layer's pre.  Returns (trunk', x, xq, HcMix).
+`hc_enter` reads; pre_prev is the leaving sub-layer's pre.  Returns (trunk', x, xq, HcMix).  Classes as the parts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 
 @op(
     "hc_step",
-    classes={"trunk": "U1", "x": "U1", "xq": "Q", "mix": "A"},
+    classes={"trunk": "U(1)", "x": "U(1)", "xq": "Q", "mix": "A"},
     parts=("hc_post", "hc_enter"),
     attrs=("m",),
 )

@@ -2,7 +2,7 @@
 
 Composite of rms_norm, rope (on a single head) and kv_store.  Reads x bf16 [T, D], norm weight f32 [D],
 cos_sin f32 [T, rd], slots int32 [T] (-1 skips).  Writes the cache.  Returns the normalised rows before RoPE,
-bf16 [T, D].
+bf16 [T, D].  Class U(1) for the rows, Q for the cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 @op(
     "kv_write",
-    classes={"normed": "U1", "cache": "Q"},
+    classes={"normed": "U(1)", "cache": "Q"},
     parts=("rms_norm", "rope", "kv_store"),
     attrs=("fmt", "dim", "rope_dim"),
 )

@@ -19,7 +19,7 @@ from tandem.contract.types import MoEBatch, QFormat
 Tensor = torch.Tensor
 
 
-@op("moe_combine", classes={"y": "U1"}, attrs=("k",))
+@op("moe_combine", classes={"y": "U(1)"}, attrs=("k",))
 def moe_combine(y: Tensor, batch: MoEBatch, shared: Tensor | None) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     source = batch.source

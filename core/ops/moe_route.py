@@ -20,7 +20,7 @@ from tandem.ops.numerics import softplus
 Tensor = torch.Tensor
 
 
-@op("moe_route", classes={"experts": "S", "weights": "U4"}, parts=("linear",), attrs=("k", "experts"))
+@op("moe_route", classes={"experts": "S", "weights": "U(4)"}, parts=("linear",), attrs=("k", "experts"))
 def moe_route(
     parts: Any,
     x: Tensor,

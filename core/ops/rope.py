@@ -17,7 +17,7 @@ from tandem.contract.opspec import case, op
 Tensor = torch.Tensor
 
 
-@op("rope", classes={"y": "U1"}, attrs=("dim", "rope_dim"))
+@op("rope", classes={"y": "U(1)"}, attrs=("dim", "rope_dim"))
 def rope(x: Tensor, cos_sin: Tensor, inverse: bool = False) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     half = cos_sin.shape[-1] // 2

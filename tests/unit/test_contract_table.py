@@ -1,0 +1,107 @@
+"""The op table against docs/CONTRACT.md, against its own files, and frozen per contract version."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import tandem.ops  # noqa: F401  (declares every op)
+from tandem.contract.opspec import CONTRACT_VERSION, OP_TABLE, OpSpec, case, op, table_signature
+from tandem.errors import ContractError
+
+# SHA-256 of names, arguments, attributes and classes of all ops, by contract version.  A port was written against
+# a version: when a signature changes, raise CONTRACT_VERSION (the minor for an addition, the major for a changed
+# meaning), say so in docs/CONTRACT.md, and add the new version here.
+FROZEN = {(1, 0): "bf1d80d483b33a04d2d0ff1526b35f25abe82c9d5d5c1808f666ded8c43fa7fc"}
+
+CLASS = re.compile(r"\b[Cc]lass(es)?\s+(X|U\(\d\)|A|Q|S|P|as the parts)\b|\b[Cc]lass(es)?\s+U\(\d\)")
+
+
+@pytest.fixture(scope="module")
+def documented(repo_root: Path) -> list[list[str]]:
+    """Cells of the op table in docs/CONTRACT.md, one list a row."""
+    text = (repo_root / "docs" / "CONTRACT.md").read_text(encoding="utf-8")
+    section = text.split("\n## 3 Ops")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert len(rows) > 40
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+def test_the_op_table_is_frozen() -> None:
+    assert CONTRACT_VERSION in FROZEN, "a new contract version needs its hash here"
+    found = table_signature()
+    assert found == FROZEN[CONTRACT_VERSION], (
+        f"the op table of contract {CONTRACT_VERSION} changed (now {found}); "
+        "raise CONTRACT_VERSION and record the new hash, or undo the change"
+    )
+
+
+def test_the_signature_sees_arguments_attributes_and_classes() -> None:
+    def reference(parts: object, x: object, k: int) -> None: ...
+
+    spec = OpSpec("some_op", reference, {"y": "A", "w": "X"}, ("linear",), ("dim",))
+    assert spec.signature() == "some_op(x,k)[dim]->w:X,y:A"
+
+
+def test_every_documented_op_exists(documented: list[list[str]]) -> None:
+    names = {name for cells in documented for name in re.findall(r"`([^`]+)`", cells[0])}
+    assert names - set(OP_TABLE) == set()
+
+
+def test_every_op_is_documented(documented: list[list[str]]) -> None:
+    names = {name for cells in documented for name in re.findall(r"`([^`]+)`", " ".join(cells))}
+    assert set(OP_TABLE) - names == set()
+
+
+def test_documented_parts_are_the_parts(documented: list[list[str]]) -> None:
+    for cells in documented:
+        names = re.findall(r"`([^`]+)`", cells[0])
+        parts = {part for name in names for part in OP_TABLE[name].parts if part in OP_TABLE}
+        assert parts == set(cells[3].strip("| ").split()), names
+
+
+@pytest.mark.parametrize("name", sorted(OP_TABLE))
+def test_an_op_file_states_its_class_and_has_a_case(name: str) -> None:
+    spec = OP_TABLE[name]
+    module = sys.modules[spec.reference.__module__]
+    text = module.__doc__ or ""
+    assert text.startswith(f"`{name}`: "), "the docstring begins with the op's name"
+    assert CLASS.search(text), "the docstring names the op's class"
+    assert spec.cases, "an op has at least one conformance case"
+    assert len({c.name for c in spec.cases}) == len(spec.cases), "case names are distinct"
+    assert module.__name__ == f"tandem.ops.{name.replace('.', '_')}", "one op a file, named like the op"
+
+
+@pytest.mark.parametrize("name", sorted(OP_TABLE))
+def test_parts_and_classes_are_known(name: str) -> None:
+    spec = OP_TABLE[name]
+    methods = {"unpack_weight", "to_canonical", "from_canonical"}
+    assert set(spec.parts) <= set(OP_TABLE) | methods
+    assert set(spec.classes.values()) <= {"X", "A", "Q", "S", "P", "U(1)", "U(4)"}
+    takes_parts = "parts" in inspect.signature(spec.reference).parameters
+    assert takes_parts == bool(spec.parts)
+
+
+def test_cases_are_made_from_the_seed_alone() -> None:
+    builders = [c.build for spec in OP_TABLE.values() for c in spec.cases]
+    assert all(set(build(3)) == set(build(4)) for build in builders)
+
+
+def test_declaring_an_op_twice_is_an_error() -> None:
+    with pytest.raises(ContractError, match="op 'linear' is declared twice"):
+        op("linear", classes={"y": "A"})(lambda x: x)
+
+
+def test_a_case_with_rows_makes_one_case_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = OpSpec("some_op", lambda x: x, {"y": "X"})
+    monkeypatch.setitem(OP_TABLE, "some_op", spec)
+
+    @case("some_op", "sized", (1, 5))
+    def build(seed: int, rows: int) -> dict[str, object]:
+        return {"x": (seed, rows)}
+
+    assert [(c.name, c.build(9)) for c in spec.cases] == [("sized-T1", {"x": (9, 1)}), ("sized-T5", {"x": (9, 5)})]
