@@ -17,7 +17,7 @@ PROMPT ?= The quick brown fox
 
 demo: install $(TINY)/config.json
 	@echo "==> generating from $(TINY) (random weights, so random text)"
-	$(TANDEM) generate "$(PROMPT)" --model $(TINY) --max-tokens 32
+	TANDEM_BACKEND=cpu $(TANDEM) generate "$(PROMPT)" --model $(TINY) --max-tokens 32
 
 test: lint
 	@ci/test.sh
@@ -31,9 +31,9 @@ lint: install
 
 bench: install $(TINY)/config.json
 	@echo "==> prefill speed of $(TINY)"
-	$(TANDEM) bench prefill --model $(TINY)
+	TANDEM_BACKEND=cpu $(TANDEM) bench prefill --model $(TINY)
 	@echo "==> decode speed of $(TINY)"
-	$(TANDEM) bench decode --model $(TINY)
+	TANDEM_BACKEND=cpu $(TANDEM) bench decode --model $(TINY)
 
 install: $(INSTALLED) $(NATIVE)
 

@@ -63,8 +63,11 @@ class CpuBackend(Backend):
 
     @classmethod
     def probe(cls) -> Probe:
-        """A CPU is always there."""
-        return Probe(True, "host processor", {"machine": platform.machine()}, accelerator=False)
+        """A CPU is always there; the facts say whether the native kernels are."""
+        status = native_status()
+        threads = "torch's OpenMP threads" if status.parallel else "one thread"
+        kernels = f"{status.isa}, {threads}" if status.available else f"none, composites only: {status.reason}"
+        return Probe(True, "host processor", {"machine": platform.machine(), "native": kernels}, accelerator=False)
 
     @classmethod
     def open(cls, device_id: int, options: Mapping[str, Any]) -> CpuBackend:

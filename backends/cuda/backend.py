@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,8 @@ from tandem.contract.opspec import CONTRACT_VERSION
 from tandem.errors import BackendLoadError
 
 DEVICE_FILE = "/dev/nvidiactl"
+
+PACKAGE = "triton"
 
 
 class CudaBackend(Backend):
@@ -25,7 +28,7 @@ class CudaBackend(Backend):
         """Look at the device file; load nothing."""
         found = "present" if os.path.exists(DEVICE_FILE) else "absent"
         reason = f"this version has no cuda kernels; {DEVICE_FILE} is {found}"
-        return Probe(False, reason, {"device_file": found})
+        return Probe(False, reason, {"device_file": found, PACKAGE: _version(PACKAGE)})
 
     @classmethod
     def open(cls, device_id: int, options: Mapping[str, Any]) -> Backend:
@@ -36,6 +39,13 @@ class CudaBackend(Backend):
             why=cls.probe().reason,
             fix="set TANDEM_BACKEND=cpu to run on the CPU. No fallback was made",
         )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 BACKEND = CudaBackend

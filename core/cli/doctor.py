@@ -10,7 +10,7 @@ import os
 import platform
 from typing import Any
 
-PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "cffi", "deepseek-recipe", "triton", "torch-npu")
+PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "cffi", "deepseek-recipe")
 
 
 def add_parser(subparsers: Any) -> None:

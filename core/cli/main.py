@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Sequence
 
 from tandem.cli import bench, chat, checkpoint, doctor, generate
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         130 when interrupted.
     """
     arguments = build_parser().parse_args(argv)
+    warnings.showwarning = _show_warning
     try:
         code: int = arguments.handler(arguments)
         return code
@@ -48,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tandem: interrupted", file=sys.stderr)
         return 130
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"tandem: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":
