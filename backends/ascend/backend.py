@@ -1,51 +1,16 @@
-"""The ascend backend's registration: its name is known, and opening it says why it cannot run yet."""
+"""Huawei Ascend 950: the name is registered, the kernels are not part of this version."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-from collections.abc import Mapping
-from typing import Any
-
-from tandem.contract.backend import Backend
-from tandem.contract.capabilities import Probe
-from tandem.contract.opspec import CONTRACT_VERSION
-from tandem.errors import BackendLoadError
-
-DEVICE_FILE = "/dev/davinci_manager"
-
-PACKAGE = "torch-npu"
+from tandem.contract.absent import AbsentBackend
 
 
-class AscendBackend(Backend):
-    """Huawei Ascend 950; its kernels are not part of this version."""
+class AscendBackend(AbsentBackend):
+    """Opening it explains what is missing."""
 
     name = "ascend"
-    contract = CONTRACT_VERSION
-
-    @classmethod
-    def probe(cls) -> Probe:
-        """Look at the device file; load nothing."""
-        found = "present" if os.path.exists(DEVICE_FILE) else "absent"
-        reason = f"this version has no ascend kernels; {DEVICE_FILE} is {found}"
-        return Probe(False, reason, {"device_file": found, PACKAGE: _version(PACKAGE)})
-
-    @classmethod
-    def open(cls, device_id: int, options: Mapping[str, Any]) -> Backend:
-        """Always raises: there is nothing to open."""
-        raise BackendLoadError(
-            "backend 'ascend' was requested but cannot be opened",
-            where=f"ascend:{device_id}",
-            why=cls.probe().reason,
-            fix="set TANDEM_BACKEND=cpu to run on the CPU. No fallback was made",
-        )
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+    device_file = "/dev/davinci_manager"
+    package = "torch-npu"
 
 
 BACKEND = AscendBackend
