@@ -44,25 +44,35 @@ def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> P
     if kind is WeightKind.ENGRAM:
         scale_bytes = 0 if weight.scale is None else weight.scale.numel()
         return PackedWeight(kind, weight.fmt, shape, "cpu.mapped", weight, weight.data.numel() + scale_bytes)
+    small = kind is not WeightKind.EMBED and shape[-1] * shape[-2] <= SMALL
     if weight.scale is None:
-        values, scale = weight.data.clone(memory_format=torch.contiguous_format), None
-        if kind is WeightKind.LINEAR and values.numel() <= SMALL:
-            values = values.to(torch.float32)
+        dtype = torch.float32 if small else weight.data.dtype
+        values, scale = weight.data.to(dtype, copy=True).contiguous(), None
     else:
-        wide = decode_weight(weight)
-        values, scale = wide.to(torch.bfloat16), weight.scale.view(torch.uint8).clone()
-        if not bool((values.to(torch.float32) == wide).all()):
-            raise CheckpointError(
-                "a weight cannot be held as bf16",
-                where=f"{kind.value} weight of shape {shape}",
-                why="a scale is 255 (NaN) or so small that values leave bf16's range",
-                fix="check the checkpoint's scales",
-            )
-        if shape[-1] * shape[-2] <= SMALL:
-            values = wide
+        values = _decode(weight, shape, torch.float32 if small else torch.bfloat16)
+        scale = weight.scale.view(torch.uint8).clone()
     tile = _row_tile(shape[-1], shape[-2]) if len(shape) > 1 else ROW_TILE
     nbytes = values.numel() * values.element_size() + (0 if scale is None else scale.numel())
     return PackedWeight(kind, weight.fmt, shape, LAYOUT, Matrix(values, scale, tile), nbytes)
+
+
+def _decode(weight: CanonicalWeight, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Values of a quantised weight, one matrix at a time so that the f32 form of a stack never exists."""
+    values = torch.empty(shape, dtype=dtype)
+    scales = weight.scale if weight.scale is None else weight.scale.view(-1, *weight.scale.shape[-2:])
+    codes = weight.data.view(-1, *weight.data.shape[-2:])
+    for index, target in enumerate(values.view(-1, *shape[-2:])):
+        scale = None if scales is None else scales[index]
+        wide = decode_weight(CanonicalWeight(codes[index], scale, weight.fmt))
+        target.copy_(wide)
+        if not bool((target.to(torch.float32) == wide).all()):
+            raise CheckpointError(
+                "a weight cannot be held as bf16",
+                where=f"weight of shape {shape}, matrix {index}",
+                why="a scale is 255 (NaN) or so small that values leave bf16's range",
+                fix="check the checkpoint's scales",
+            )
+    return values
 
 
 @functools.cache

@@ -75,6 +75,7 @@ class DeepseekV41:
         self.first_pre = backend.from_host(one_hot)
         self.ratios = sorted({r for r in text.compress_ratios[: text.num_hidden_layers] if r > 0})
         self._bind(plan)
+        self.packed_bytes = load.packed_bytes
 
     def _layer(
         self, plan: Plan, load: WeightLoader, layer: int, progress: Callable[[str], None]

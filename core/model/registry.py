@@ -25,6 +25,7 @@ class Model(Protocol):
     """What the engine needs of a model."""
 
     caches: ModelCaches
+    packed_bytes: int  # held by weights on the backend
 
     def forward(self, step: StepInput) -> Tensor:
         """Hidden rows bf16 [T, H]; writes caches and state."""
