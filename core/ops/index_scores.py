@@ -80,6 +80,13 @@ def _three(seed: int, rows: int) -> dict[str, Any]:
     return arguments | {"lens": draw.i32(1, 25, rows), "width": 24}
 
 
+@case("index_scores", "one-row-a-request")
+def _decode(seed: int) -> dict[str, Any]:
+    arguments = paged_arguments(seed, 4)
+    arguments["row_slot"] = torch.tensor([2, 0, -1, 1], dtype=torch.int32)
+    return arguments | {"lens": torch.tensor([5, 24, 0, 17], dtype=torch.int32), "width": 32}
+
+
 @case("index_scores", "nothing-visible-and-padding")
 def _sparse(seed: int) -> dict[str, Any]:
     arguments = paged_arguments(seed, 6)

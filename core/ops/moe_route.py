@@ -59,9 +59,11 @@ def _mixed(seed: int, rows: int) -> dict[str, Any]:
 
 @case("moe_route", "all-experts-tie")
 def _ties(seed: int) -> dict[str, Any]:
+    """More experts than a sort of a few elements needs to lose their order."""
     arguments = _mixed(seed, 5)
     arguments["x"][:] = 0.0
-    return arguments | {"bias": torch.zeros(12), "bias_vl": torch.zeros(12)}
+    gate = Draw(seed).weight(WeightKind.LINEAR, QFormat.BF16, 80, 64)
+    return arguments | {"gate": gate, "bias": torch.zeros(80), "bias_vl": torch.zeros(80)}
 
 
 @case("moe_route", "some-experts-tie")

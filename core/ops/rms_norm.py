@@ -43,6 +43,12 @@ def _plain(seed: int, rows: int) -> dict[str, Any]:
     return {"x": Draw(seed).bf16(rows, 67), "weight": None, "eps": 1e-6, "quant": False}
 
 
+@case("rms_norm", "values-of-the-size-of-eps")
+def _small(seed: int) -> dict[str, Any]:
+    arguments = _quantised(seed, 5) | {"x": Draw(seed).bf16(5, 96, scale=1e-3)}
+    return arguments | {"eps": 1e-6}
+
+
 @case("rms_norm", "zero-row-and-nan-row")
 def _special(seed: int) -> dict[str, Any]:
     arguments = _quantised(seed, 5)

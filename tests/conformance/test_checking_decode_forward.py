@@ -166,7 +166,13 @@ def _repeat(x: Tensor) -> Tensor:
     return torch.repeat_interleave(x, torch.ones_like(x[:, 0], dtype=torch.int64), dim=0)
 
 
+def _twice(x: Tensor) -> Tensor:
+    place = torch.ones_like(x[:, 0], dtype=torch.int64)
+    return x.clone().index_put_((place,), x)
+
+
 PLANTED = {
+    _twice: "two writes to one place",
     _item: "host read",
     _tolist: "host read",
     _numpy: "host read",

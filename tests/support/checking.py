@@ -161,6 +161,8 @@ class _Operators(TorchDispatchMode):
             raise CaptureViolation(f"shape depends on data ({name}) in {place}")
         if name == "aten::repeat_interleave" and kwargs.get("output_size") is None:
             raise CaptureViolation(f"shape depends on data ({name} without output_size) in {place}")
+        if name in INDEXING and name != "aten::index":
+            _distinct(args[0], args[1], place)
         if not self._backend.running and not func.is_view:
             raise CaptureViolation(f"torch operator {name} outside a bound op")
 
@@ -171,6 +173,15 @@ def _place(backend: CheckingBackend) -> str:
 
 def _by_mask(indices: Any) -> bool:
     return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices)
+
+
+def _distinct(target: torch.Tensor, indices: Any, place: str) -> None:
+    """Two writes to one place land in any order on a device; only scratch, the last row, may get several."""
+    rows = torch.stack(torch.broadcast_tensors(*indices)).flatten(1)
+    last = target.shape[0] - 1
+    kept = rows[:, (rows[0] != -1) & (rows[0] != last)]
+    if torch.unique(kept, dim=1).shape[1] != kept.shape[1]:
+        raise CaptureViolation(f"two writes to one place in {place}")
 
 
 def _copy_into(old: Any, new: Any) -> None:
