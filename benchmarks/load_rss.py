@@ -3,8 +3,8 @@
     python benchmarks/load_rss.py [--json] [--gib 1.0]
 
 Loads the model onto the CPU backend as an engine does and prints growth of resident memory over the bytes of
-the packed weights, once at the peak and once at the end; at most 1.15 is the goal for both.  Peak memory is read from the
-kernel (VmHWM), so nothing that happens between two samples is missed.  Linux only.
+the packed weights, once at the peak and once at the end; at most 1.15 is the goal for both.  Peak memory
+is read from the kernel (VmHWM), so nothing that happens between two samples is missed.  Linux only.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def write_checkpoint(directory: Path, min_bytes: int) -> int:
-    """Write a checkpoint with the tiny model's structure, wider, of at least ``min_bytes`` of text tensors; returns its size.
+    """Write a checkpoint with the tiny model's structure, wider; returns its size, at least ``min_bytes``.
 
     Values are random bytes that are valid codes: their size matters here, their distribution does not.
     """

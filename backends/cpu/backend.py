@@ -50,8 +50,10 @@ class CpuBackend(Backend):
         self._ops = ops.implementations(native)
         self._native_note = "native kernels" if native is not None else "composites only"
         op_caps = {name: OpCap("fused") for name in self._ops}
-        op_caps["linear"] = OpCap("fused", {"w": LINEAR_WEIGHTS, "x": frozenset({"bf16", "mxfp8"})})
-        op_caps["grouped_linear"] = OpCap("fused", {"w": frozenset({"mxfp4", "fp8_block32"})})
+        held = frozenset({weights.LAYOUT})
+        op_caps["linear"] = OpCap("fused", {"w": LINEAR_WEIGHTS, "x": frozenset({"bf16", "mxfp8"}), "layout": held})
+        op_caps["group_linear"] = OpCap("fused", {"w": frozenset({"fp8_block32"}), "layout": held})
+        op_caps["grouped_linear"] = OpCap("fused", {"w": frozenset({"mxfp4", "fp8_block32"}), "layout": held})
         self._caps = Capabilities(
             contract=CONTRACT_VERSION,
             formats=frozenset(f.value for f in QFormat),

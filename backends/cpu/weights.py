@@ -96,4 +96,5 @@ def unpack(weight: PackedWeight) -> CanonicalWeight:
         spread = scale.repeat_interleave(32, -2)[..., :rows, :].repeat_interleave(32, -1)[..., :depth]
         return CanonicalWeight(e4m3_encode(wide / spread), matrix.scale, weight.fmt)
     codes = e2m1_encode(wide / scale.repeat_interleave(weight.fmt.group, -1))
+    codes |= ((wide == 0) & torch.signbit(wide)).to(torch.uint8) << 3  # a stored -0, which no encoder writes
     return CanonicalWeight(pack_nibbles(codes), matrix.scale, weight.fmt)

@@ -16,7 +16,7 @@ from tandem.errors import BackendLoadError
 class AbsentBackend(Backend):
     """Registered by name only.
 
-    Subclasses set ``name``, ``device_file`` (a file that the driver makes) and ``package`` (the vendor's Python package).
+    Subclasses set ``name``, ``device_file`` (made by the driver) and ``package`` (the vendor's Python package).
     """
 
     contract = CONTRACT_VERSION

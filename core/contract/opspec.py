@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,8 @@ class OpSpec:
         reference: plain-torch implementation; takes ``parts`` first when ``parts`` is not empty.
         classes: tolerance class per output, as in docs/CONTRACT.md.
         parts: ops (or backend methods) a composite is made of.
-        attrs: names that a call site states when it binds (formats, shapes).
+        attrs: names that a call site states when it binds (formats, layouts, shapes).
+        reads: for an attribute, the values that the reference itself can read; one not named is not restricted.
         since: contract version that introduced it.
     """
 
@@ -48,6 +49,7 @@ class OpSpec:
     classes: dict[str, str]
     parts: tuple[str, ...] = ()
     attrs: tuple[str, ...] = ()
+    reads: Mapping[str, frozenset[str]] = field(default_factory=dict)
     since: tuple[int, int] = (1, 0)
     cases: list[Case] = field(default_factory=list)
 
@@ -62,7 +64,12 @@ OP_TABLE: dict[str, OpSpec] = {}
 
 
 def op(
-    name: str, *, classes: dict[str, str], parts: tuple[str, ...] = (), attrs: tuple[str, ...] = ()
+    name: str,
+    *,
+    classes: dict[str, str],
+    parts: tuple[str, ...] = (),
+    attrs: tuple[str, ...] = (),
+    reads: Mapping[str, frozenset[str]] | None = None,
 ) -> Callable[[OpFunction], OpFunction]:
     """Register the decorated reference under ``name``."""
 
@@ -74,7 +81,7 @@ def op(
                 why=f"it is already declared in {OP_TABLE[name].reference.__module__}",
                 fix="rename one of them",
             )
-        OP_TABLE[name] = OpSpec(name, reference, classes, parts, attrs)
+        OP_TABLE[name] = OpSpec(name, reference, classes, parts, attrs, reads or {})
         return reference
 
     return register

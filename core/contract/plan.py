@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import tandem.ops  # noqa: F401  (declares every op)
 from tandem.contract.backend import Backend
 from tandem.contract.opspec import OP_TABLE, OpFunction
-from tandem.contract.types import ShardSpec
+from tandem.contract.types import KVCache, PackedWeight, ShardSpec
 from tandem.errors import OpUnsupported
+
+INHERITED = ("fmt", "layout")  # attributes that mean the same for a composite and its parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,16 @@ class Binding:
     site: str
     impl: str  # "fused" when the backend brings its own, else "composite"
     attrs: tuple[tuple[str, Any], ...]
+
+
+def weight_attrs(weight: PackedWeight) -> dict[str, Any]:
+    """What a call site states about a weight it passes."""
+    return {"w": weight.fmt.value, "shape": weight.shape, "layout": weight.layout}
+
+
+def cache_attrs(cache: KVCache) -> dict[str, Any]:
+    """What a call site states about a cache it passes."""
+    return {"fmt": cache.layout.fmt.value, "dim": cache.layout.dim, "layout": cache.memory_layout}
 
 
 class Plan:
@@ -56,15 +69,7 @@ class Plan:
             raise self._unsupported(
                 op, site, attrs, f"the op has no attribute {', '.join(unknown)}", f"use {', '.join(spec.attrs)}"
             )
-        cap = self.backend.caps.ops.get(op)
-        if cap is not None:
-            for name, value in attrs.items():
-                allowed = cap.allows.get(name)
-                if allowed is not None and value not in allowed:
-                    raise self._unsupported(
-                        op, site, attrs, f"{name}={value} is not supported; supported: {sorted(map(str, allowed))}",
-                        "use a supported format, or another backend",
-                    )  # fmt: skip
+        self._check(op, site, attrs)
         key = (op, tuple(sorted(attrs.items())))
         function = self._cache.get(key)
         own = self.backend.implementation(op)
@@ -73,6 +78,27 @@ class Plan:
             self._cache[key] = function
         self.bindings.append(Binding(op, site, "composite" if own is None else "fused", key[1]))
         return function
+
+    def _check(self, op: str, site: str, attrs: dict[str, Any]) -> None:
+        """Refuse formats, layouts and shapes that the implementation, or the composite and its parts, cannot take."""
+        cap = self.backend.caps.ops.get(op)
+        if cap is not None:
+            self._check_allowed(op, site, attrs, cap.allows)
+        if self.backend.implementation(op) is not None:
+            return
+        spec = OP_TABLE[op]
+        self._check_allowed(op, site, attrs, spec.reads)
+        for part in (OP_TABLE[name] for name in spec.parts if name in OP_TABLE):
+            self._check(part.name, site, {k: attrs[k] for k in INHERITED if k in attrs and k in part.attrs})
+
+    def _check_allowed(
+        self, op: str, site: str, attrs: dict[str, Any], allows: Mapping[str, frozenset[Any]]
+    ) -> None:
+        for name, value in attrs.items():
+            allowed = allows.get(name)
+            if allowed is not None and value not in allowed:
+                why = f"{name}={value} is not supported; supported: {sorted(map(str, allowed))}"
+                raise self._unsupported(op, site, attrs, why, "use a supported one, or another backend")
 
     def _resolve(self, op: str, site: str, own: OpFunction | None) -> OpFunction:
         if own is not None:

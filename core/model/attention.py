@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tandem.contract.plan import Plan
+from tandem.contract.plan import Plan, cache_attrs, weight_attrs
 from tandem.contract.types import QFormat, QTensor
 from tandem.model.caches import ModelCaches
 from tandem.model.compressor import Compressor
@@ -41,11 +41,11 @@ class Attention:
         self.indexer = Indexer(plan, load, text, layer, caches) if text.is_index_source(layer) else None
         rope = text.qk_rope_head_dim
         self._linear = {
-            name: plan.bind("linear", f"{site}.{name}", x="mxfp8", w=w.fmt.value, out="bf16", shape=w.shape)
+            name: plan.bind("linear", f"{site}.{name}", x="mxfp8", out="bf16", **weight_attrs(w))
             for name, w in (("wq_a", self.wq_a), ("wq_b", self.wq_b), ("wkv", self.wkv), ("wo_b", self.wo_b))
         }
         self._norm = plan.bind("rms_norm", f"{site}.q_norm", quant=True)
-        self._write = plan.bind("kv_write", f"{site}.window", fmt="mxfp8", dim=self.dim, rope_dim=rope)
+        self._write = plan.bind("kv_write", f"{site}.window", rope_dim=rope, **cache_attrs(self.window))
         self._attend = plan.bind(
             "attn_block",
             site,
@@ -54,10 +54,9 @@ class Attention:
             rope_dim=rope,
             main=self.main is not None,
             window=text.sliding_window,
+            layout=self.window.memory_layout,
         )
-        self._group = plan.bind(
-            "group_linear", f"{site}.wo_a", x="mxfp8", w=self.wo_a.fmt.value, shape=self.wo_a.shape
-        )
+        self._group = plan.bind("group_linear", f"{site}.wo_a", x="mxfp8", **weight_attrs(self.wo_a))
         self._quantize = plan.bind("quantize", f"{site}.wo_a", fmt="mxfp8")
 
     def forward(self, x: Tensor, xq: QTensor, context: StepContext, selection: Selection) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tandem.contract.plan import Plan
+from tandem.contract.plan import Plan, cache_attrs, weight_attrs
 from tandem.model.caches import ModelCaches
 from tandem.model.config import TextConfig
 from tandem.model.step import StepContext
@@ -32,14 +32,10 @@ class Compressor:
         self.product_dtype = torch.bfloat16 if self.ratio == 1 else torch.float32
         out = "bf16" if self.ratio == 1 else "f32"
         rope = text.qk_rope_head_dim
-        self._linear = plan.bind(
-            "linear", f"{site}.wkv", x="bf16", w=self.wkv.fmt.value, out=out, shape=self.wkv.shape
-        )
-        self._key = plan.bind(
-            "linear", f"{index_site}.wk", x="bf16", w=self.wk.fmt.value, out="bf16", shape=self.wk.shape
-        )
-        self._write_main = plan.bind("kv_write", site, fmt="nvfp4", dim=text.head_dim, rope_dim=rope)
-        self._write_index = plan.bind("kv_write", index_site, fmt="mxfp4", dim=text.index_head_dim, rope_dim=rope)
+        self._linear = plan.bind("linear", f"{site}.wkv", x="bf16", out=out, **weight_attrs(self.wkv))
+        self._key = plan.bind("linear", f"{index_site}.wk", x="bf16", out="bf16", **weight_attrs(self.wk))
+        self._write_main = plan.bind("kv_write", site, rope_dim=rope, **cache_attrs(self.main))
+        self._write_index = plan.bind("kv_write", index_site, rope_dim=rope, **cache_attrs(self.index))
         if self.ratio > 1:
             self._pool = plan.bind("compress_update", site, ratio=self.ratio, dim=text.head_dim)
 

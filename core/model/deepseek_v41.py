@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from tandem.contract.plan import Plan
+from tandem.contract.plan import Plan, weight_attrs
 from tandem.contract.types import HcMix, HcWeights, QTensor
 from tandem.model.attention import Attention
 from tandem.model.caches import ModelCaches
@@ -108,9 +108,7 @@ class DeepseekV41:
         self._post, self._collapse = plan.bind("hc_post", "hc", m=m), plan.bind("hc_collapse", "hc", m=m)
         self._gather = plan.bind("gather_rows", "step")
         self._norm = plan.bind("rms_norm", "norm", quant=False)
-        self._logits = plan.bind(
-            "linear", "head", x="bf16", w=self.head.fmt.value, out="f32", shape=self.head.shape
-        )
+        self._logits = plan.bind("linear", "head", x="bf16", out="f32", **weight_attrs(self.head))
         self._entry_slots = plan.bind("aux.entry_slots", "step")
         self._window_slots = plan.bind("aux.window_slots", "step", window=text.sliding_window)
         self._visible = plan.bind("aux.visible", "step")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tandem.contract.plan import Plan
+from tandem.contract.plan import Plan, weight_attrs
 from tandem.contract.types import QTensor, Rows
 from tandem.model.caches import ModelCaches
 from tandem.model.config import TextConfig
@@ -61,9 +61,7 @@ class Engram:
         heads = text.engram_n_heads
         self._hash = plan.bind("engram_hash", site, n=text.engram_max_ngram_size, heads=heads)
         self._gather = plan.bind("engram_gather", site, dim=text.engram_head_dim)
-        self._linear = plan.bind(
-            "linear", f"{site}.wkv", x="mxfp8", w=self.wkv.fmt.value, out="bf16", shape=self.wkv.shape
-        )
+        self._linear = plan.bind("linear", f"{site}.wkv", x="mxfp8", out="bf16", **weight_attrs(self.wkv))
         self._gate = plan.bind("engram_gate", site, m=text.hc_mult)
 
     def look_up(self, context: Tensor) -> QTensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tandem.contract.plan import Plan
+from tandem.contract.plan import Plan, cache_attrs, weight_attrs
 from tandem.contract.types import QTensor
 from tandem.errors import ConfigError
 from tandem.model.caches import ModelCaches
@@ -36,20 +36,13 @@ class Indexer:
         self.uses_pool = candidate is not None and layer > candidate
         self.wq_b, self.weights_proj = load.linear(f"{site}.wq_b"), load.linear(f"{site}.weights_proj")
         rope, dim = text.qk_rope_head_dim, text.index_head_dim
-        self._query = plan.bind(
-            "linear", f"{site}.wq_b", x="mxfp8", w=self.wq_b.fmt.value, out="bf16", shape=self.wq_b.shape
-        )
+        self._query = plan.bind("linear", f"{site}.wq_b", x="mxfp8", out="bf16", **weight_attrs(self.wq_b))
         self._weights = plan.bind(
-            "linear",
-            f"{site}.weights_proj",
-            x="bf16",
-            w=self.weights_proj.fmt.value,
-            out="bf16",
-            shape=self.weights_proj.shape,
+            "linear", f"{site}.weights_proj", x="bf16", out="bf16", **weight_attrs(self.weights_proj)
         )
         self._rotate = plan.bind("index_query", site, heads=self.heads, dim=dim, rope_dim=rope)
         scores = "index_scores_at" if self.uses_pool else "index_scores"
-        self._scores = plan.bind(scores, site, heads=self.heads, dim=dim, fmt="mxfp4")
+        self._scores = plan.bind(scores, site, heads=self.heads, **cache_attrs(self.cache))
         self._topk = plan.bind("topk_index", site, k=self.topk)
         self._map = plan.bind("aux.map_entries", site)
         self._take = plan.bind("aux.take", site)

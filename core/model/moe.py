@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tandem.contract.plan import Plan
+from tandem.contract.plan import Plan, weight_attrs
 from tandem.contract.types import MoEWeights, QTensor
 from tandem.model.config import TextConfig
 from tandem.model.step import StepContext
@@ -34,9 +34,8 @@ class MoE:
             limit=text.swiglu_limit,
             local=load.shard.expert_range(count),
         )
-        w1 = self.weights.w1
         self._block = plan.bind(
-            "moe_block", site, k=self.weights.k, experts=count, x="mxfp8", w=w1.fmt.value, shape=w1.shape
+            "moe_block", site, k=self.weights.k, experts=count, x="mxfp8", **weight_attrs(self.weights.w1)
         )
 
     def forward(self, x: Tensor, xq: QTensor, context: StepContext) -> Tensor:

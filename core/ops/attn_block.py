@@ -22,7 +22,7 @@ Tensor = torch.Tensor
     "attn_block",
     classes={"q": "A"},
     parts=("rope", "sparse_attn", "quantize"),
-    attrs=("heads", "dim", "rope_dim", "main", "window"),
+    attrs=("heads", "dim", "rope_dim", "main", "window", "layout"),
 )
 def attn_block(
     parts: Any,

@@ -19,7 +19,7 @@ from tandem.ops.numerics import decode_weight, fixed_matmul
 Tensor = torch.Tensor
 
 
-@op("group_linear", classes={"y": "A"}, parts=("unpack_weight", "to_canonical"), attrs=("x", "w", "shape"))
+@op("group_linear", classes={"y": "A"}, parts=("unpack_weight", "to_canonical"), attrs=("x", "w", "shape", "layout"))
 def group_linear(parts: Any, x: QTensor, weight: PackedWeight) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     values = activation_values(parts, x)

@@ -21,7 +21,7 @@ from tandem.ops.numerics import decode_weight, fixed_matmul
 Tensor = torch.Tensor
 
 
-@op("grouped_linear", classes={"y": "A"}, parts=("unpack_weight", "to_canonical"), attrs=("x", "w", "shape"))
+@op("grouped_linear", classes={"y": "A"}, parts=("unpack_weight", "to_canonical"), attrs=("x", "w", "shape", "layout"))
 def grouped_linear(parts: Any, x: QTensor, weight: PackedWeight, ends: Tensor) -> Tensor:
     """Plain-torch reference: one fixed-shape product per row, its expert gathered on the device."""
     values = activation_values(parts, x)

@@ -27,7 +27,7 @@ KEY_VALUES = 1 << 21  # decoded key values held at a time
     "index_scores",
     classes={"scores": "A"},
     parts=("kv_load", "to_canonical", "aux.map_entries"),
-    attrs=("heads", "dim", "fmt"),
+    attrs=("heads", "dim", "fmt", "layout"),
 )
 def index_scores(
     parts: Any,

@@ -21,7 +21,7 @@ Tensor = torch.Tensor
     "index_scores_at",
     classes={"scores": "A"},
     parts=("kv_load", "to_canonical", "aux.map_entries"),
-    attrs=("heads", "dim", "fmt"),
+    attrs=("heads", "dim", "fmt", "layout"),
 )
 def index_scores_at(
     parts: Any, q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, entries: Tensor

@@ -12,14 +12,14 @@ import torch
 
 from tandem.contract.cases import FEW_ROWS, Draw
 from tandem.contract.opspec import case, op
-from tandem.contract.types import KVCache, QFormat
+from tandem.contract.types import CANONICAL, KVCache, QFormat
 from tandem.ops.kv_store import require_canonical
 from tandem.ops.numerics import decode_rows
 
 Tensor = torch.Tensor
 
 
-@op("kv_load", classes={"x": "X"}, attrs=("fmt", "dim"))
+@op("kv_load", classes={"x": "X"}, attrs=("fmt", "dim", "layout"), reads={"layout": frozenset({CANONICAL})})
 def kv_load(cache: KVCache, slots: Tensor) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     require_canonical("kv_load", cache)

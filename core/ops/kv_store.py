@@ -20,7 +20,7 @@ from tandem.ops.numerics import encode_rows
 Tensor = torch.Tensor
 
 
-@op("kv_store", classes={"cache": "Q"}, attrs=("fmt", "dim"))
+@op("kv_store", classes={"cache": "Q"}, attrs=("fmt", "dim", "layout"), reads={"layout": frozenset({CANONICAL})})
 def kv_store(x: Tensor, cache: KVCache, slots: Tensor) -> None:
     """Plain-torch reference; see the module docstring."""
     require_canonical("kv_store", cache)

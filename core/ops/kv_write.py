@@ -23,7 +23,7 @@ Tensor = torch.Tensor
     "kv_write",
     classes={"normed": "U(1)", "cache": "Q"},
     parts=("rms_norm", "rope", "kv_store"),
-    attrs=("fmt", "dim", "rope_dim"),
+    attrs=("fmt", "dim", "rope_dim", "layout"),
 )
 def kv_write(
     parts: Any, x: Tensor, norm_weight: Tensor, eps: float, cos_sin: Tensor, cache: KVCache, slots: Tensor

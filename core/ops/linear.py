@@ -19,7 +19,7 @@ from tandem.ops.numerics import decode_rows, decode_weight, fixed_matmul
 Tensor = torch.Tensor
 
 
-@op("linear", classes={"y": "A"}, parts=("unpack_weight", "to_canonical"), attrs=("x", "w", "out", "shape"))
+@op("linear", classes={"y": "A"}, parts=("unpack_weight", "to_canonical"), attrs=("x", "w", "out", "shape", "layout"))
 def linear(parts: Any, x: Tensor | QTensor, weight: PackedWeight, out_dtype: torch.dtype) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     values = activation_values(parts, x)

@@ -23,7 +23,7 @@ Tensor = torch.Tensor
     "moe_block",
     classes={"y": "A"},
     parts=("moe_route", "moe_dispatch", "moe_experts", "moe_combine", "linear", "swiglu_quant"),
-    attrs=("k", "experts", "x", "w", "shape"),
+    attrs=("k", "experts", "x", "w", "shape", "layout"),
 )
 def moe_block(
     parts: Any, x: Tensor, xq: QTensor, row_slot: Tensor, roles: Tensor, weights: MoEWeights

@@ -17,7 +17,7 @@ from tandem.contract.types import MoEBatch, PackedWeight, QFormat, WeightKind
 Tensor = torch.Tensor
 
 
-@op("moe_experts", classes={"y": "A"}, parts=("grouped_linear", "swiglu_quant"), attrs=("x", "w", "shape"))
+@op("moe_experts", classes={"y": "A"}, parts=("grouped_linear", "swiglu_quant"), attrs=("x", "w", "shape", "layout"))
 def moe_experts(
     parts: Any, batch: MoEBatch, w1: PackedWeight, w3: PackedWeight, w2: PackedWeight, limit: float
 ) -> Tensor:

@@ -129,7 +129,8 @@ def e2m1_decode(code: Tensor) -> Tensor:
     magnitude = code.to(torch.int32) & 7
     normal = (2 + (magnitude & 1)) << (magnitude >> 1)  # four times the value, for codes 2..7
     quarters = torch.where(magnitude < 2, 2 * magnitude, normal)
-    return torch.where(code > 7, -quarters, quarters).to(torch.float32) * 0.25
+    value = quarters.to(torch.float32) * 0.25
+    return torch.where(code > 7, -value, value)
 
 
 def pack_nibbles(code: Tensor) -> Tensor:

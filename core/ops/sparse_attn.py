@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 ROWS_AT_A_TIME = 64
 
 
-@op("sparse_attn", classes={"o": "A"}, parts=("kv_load",), attrs=("heads", "dim", "main", "window"))
+@op("sparse_attn", classes={"o": "A"}, parts=("kv_load",), attrs=("heads", "dim", "main", "window", "layout"))
 def sparse_attn(
     parts: Any,
     q: Tensor,
