@@ -193,7 +193,8 @@ def test_a_layout_that_only_its_owner_reads_is_refused_at_plan_time() -> None:
     cache = {"fmt": "mxfp8", "dim": 64, "layout": "odd.paged"}
     parts = refusal(Plan(PartialBackend({})), "kv_write", rope_dim=16, **cache)
     assert "op 'kv_store'" in parts["what"] and "layout=odd.paged" in parts["why"] and "canonical" in parts["why"]
-    refusal(Plan(PartialBackend({})), "attn_block", heads=2, rope_dim=16, main=False, window=8, dim=64, layout="odd.paged")
+    shape = {"heads": 2, "dim": 64, "rope_dim": 16, "main": False, "window": 8}
+    refusal(Plan(PartialBackend({})), "attn_block", layout="odd.paged", **shape)
 
 
 def test_a_private_layout_is_fine_where_its_reader_is_brought_along() -> None:
