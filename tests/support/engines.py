@@ -1,0 +1,281 @@
+"""Engines on the tiny checkpoint whose every row and logit is written down while they run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from support.tiny import memory
+
+from tandem.config import load_config
+from tandem.contract.types import Rows
+from tandem.engine.engine import Engine
+from tandem.engine.llm import LLM
+from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece
+from tandem.engine.plan import StepPlan
+from tandem.engine.runner import StepHandle
+from tandem.model.step import StepInput
+from tandem.sampling.params import SamplingParams
+
+ROOMY: Mapping[str, Any] = {
+    "model.max_model_len": 256,
+    "backend.name": "cpu",
+    "cache.block_size": 16,
+    "cache.window_block": 8,
+    "scheduler.max_slots": 8,
+    "scheduler.max_tokens_per_step": 128,
+    "scheduler.max_chunk": 64,
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One request: token ids, parameters, keywords of `Engine.add_request`, the step before which it arrives."""
+
+    prompt: Sequence[int]
+    params: SamplingParams
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    arrival: int = 0
+
+
+@dataclass
+class Trace:
+    """What a request did: hidden rows (bf16 bits) and raw logits by absolute position, pieces and result."""
+
+    hidden: dict[int, bytes] = field(default_factory=dict)
+    logits: dict[int, npt.NDArray[np.float32]] = field(default_factory=dict)
+    pieces: list[StreamPiece] = field(default_factory=list)
+    output: RequestOutput | None = None
+
+    @property
+    def result(self) -> RequestOutput:
+        assert self.output is not None
+        return self.output
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+
+class Recorder:
+    """Stands in for the engine's runner; rows that run again must give the bits they gave before."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.traces: dict[int, Trace] = {}
+        self.plans: list[StepPlan] = []
+        self.chunks: list[tuple[int, int, int]] = []  # request id, first position, rows
+        self.padding = 0  # padding rows to add to each step
+        self._runner, self._rows, self._hidden, self._logits = engine._parts.runner, None, None, None
+        self.model, self.builder = self._runner.model, self._runner.builder
+        self._build, self._forward, self._head = self.builder.build, self.model.forward, self.model.logits
+        self._runner.model = self  # type: ignore[assignment]
+        self._runner.builder = self  # type: ignore[assignment]
+        engine._parts.runner = self  # type: ignore[assignment]
+
+    def trace(self, request_id: int) -> Trace:
+        return self.traces.setdefault(request_id, Trace())
+
+    # -- the runner ----------------------------------------------------------------------------
+
+    def launch(self, plan: StepPlan, live: Mapping[int, LiveRequest]) -> StepHandle:
+        self._logits = None
+        handle = self._runner.launch(plan, live)
+        self.plans.append(plan)
+        first = plan.row_ends - plan.num_rows
+        positions, alive = self._rows.positions.numpy().copy(), (self._rows.slot >= 0).numpy()
+        for entry, slot in enumerate(plan.slots.tolist()):
+            trace, start = self.trace(live[slot].request_id), int(first[entry])
+            self.chunks.append((live[slot].request_id, int(plan.starts[entry]), int(plan.num_rows[entry])))
+            for row in range(start, start + int(plan.num_rows[entry])):
+                if alive[row]:
+                    bits = self._hidden[row].contiguous().view(torch.uint8).numpy().tobytes()
+                    assert trace.hidden.setdefault(int(positions[row]), bits) == bits, "a row changed"
+        for row, entry in enumerate(handle.entries.tolist()):
+            if not alive[plan.row_ends[entry] - 1]:
+                continue
+            trace, drawn = self.trace(live[int(plan.slots[entry])].request_id), int(plan.ends[entry])
+            known = trace.logits.setdefault(drawn, self._logits[row])
+            np.testing.assert_array_equal(known, self._logits[row], err_msg="logits changed")
+        return handle
+
+    # -- the builder ---------------------------------------------------------------------------
+
+    def build(self, plan: StepPlan) -> StepInput:
+        step = self._build(plan)
+        self._rows = step.rows
+        return pad_step(step, self.padding) if self.padding else step
+
+    def commit(self, *arrays: Any) -> None:
+        self.builder.commit(*arrays)
+
+    # -- the model -----------------------------------------------------------------------------
+
+    def forward(self, step: StepInput) -> torch.Tensor:
+        self._hidden = self._forward(step)
+        return self._hidden
+
+    def logits(self, hidden: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        found = self._head(hidden, index)
+        self._logits = found.numpy().copy()
+        return found
+
+
+def pad_step(step: StepInput, count: int) -> StepInput:
+    """The step with ``count`` padding rows at its end."""
+    own = torch.arange(step.rows.ids.shape[0], step.rows.ids.shape[0] + count, dtype=torch.int32)
+    zeros = torch.zeros(count, dtype=torch.int32)
+    extra = {"ids": zeros, "positions": zeros, "slot": zeros - 1, "roles": zeros}
+    extra |= {"chunk_start": own, "chunk_end": own + 1}
+    rows = Rows(**{name: torch.cat((getattr(step.rows, name), extra[name])) for name in extra})
+    values = {name: getattr(step, name) for name in StepInput.__slots__}
+    if step.override_index is not None:
+        values["override_index"] = torch.cat((step.override_index, zeros - 1))
+    return StepInput(**values | {"rows": rows})
+
+
+class World:
+    """A recorded engine.
+
+    Args:
+        path: checkpoint directory.
+        options: engine options that differ from `ROOMY`.
+    """
+
+    def __init__(self, path: Path, options: Mapping[str, Any] | None = None) -> None:
+        self.llm = LLM(config=load_config(env={}, args={**ROOMY, **(options or {}), "model.path": str(path)}))
+        self.engine = self.llm.engine
+        self.parts = self.engine._parts
+        self.recorder = Recorder(self.engine)
+        self.least_free = self.parts.pools.main.num_blocks
+
+    def add(self, job: Job) -> int:
+        return self.engine.add_request(job.prompt, job.params, **job.extras)
+
+    def take(self, pieces: Sequence[StreamPiece]) -> None:
+        self.least_free = min(self.least_free, self.parts.pools.main.num_free)
+        for piece in pieces:
+            trace = self.recorder.trace(piece.request_id)
+            trace.pieces.append(piece)
+            trace.output = piece.output or trace.output
+
+    def step(self) -> None:
+        self.take(self.engine.step())
+
+    def finish(self) -> None:
+        """Step until nothing is left; every block and slot is free then."""
+        while not self.engine.idle:
+            self.step()
+        self.check_clean()
+
+    def check_clean(self) -> None:
+        for pool in self.parts.pools:
+            assert pool.num_free == pool.num_blocks
+        assert self.parts.table.num_free == self.parts.table.max_slots
+        assert self.parts.scheduler.idle and self.parts.scheduler.in_flight == 0
+
+    def run(self, jobs: Sequence[Job], step: Callable[[], None] | None = None) -> list[Trace]:
+        """Run jobs to their end; traces in the order of the jobs."""
+        ids: dict[int, int] = {}
+        now = 0
+        while len(ids) < len(jobs) or not self.engine.idle:
+            for place, job in enumerate(jobs):
+                if place not in ids and job.arrival <= now:
+                    ids[place] = self.add(job)
+            (step or self.step)()
+            now += 1
+        self.check_clean()
+        return [self.recorder.trace(ids[place]) for place in range(len(jobs))]
+
+    def poison(self) -> None:
+        """Fill all cache and state memory with 0xFF."""
+        for tensor in memory(self.parts.model.caches):
+            tensor.view(torch.uint8).fill_(0xFF)
+
+
+class Overlap:
+    """Drives an engine with two steps in flight: a step is launched before the one before it is delivered."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.flying = world, deque[StepHandle]()
+        self.from_device = 0  # rows that took their token from the device
+        self.most = 0
+
+    def launch(self) -> None:
+        engine, world = self.world.engine, self.world
+        world.take(engine._fill_slots())
+        plan = world.parts.scheduler.schedule()
+        if len(plan):
+            self.flying.append(world.parts.runner.launch(plan, engine._live))
+            self.from_device += int(plan.from_device.sum())
+        self.most = max(self.most, len(self.flying))
+
+    def deliver(self) -> None:
+        self.world.take(self.world.engine._deliver(self.flying.popleft()))
+
+    def step(self) -> None:
+        if len(self.flying) < 2:
+            self.launch()
+        if len(self.flying) == 2 or (self.flying and self._nothing_to_launch()):
+            self.deliver()
+        while self.flying and self.world.engine.idle:
+            self.deliver()
+
+    def _nothing_to_launch(self) -> bool:
+        before = len(self.flying)
+        if before < 2:
+            self.launch()
+        return len(self.flying) == before
+
+
+def same(got: Trace, want: Trace) -> None:
+    """Bitwise: tokens, text, logprobs, every hidden row and every logit."""
+    a, b = got.result, want.result
+    assert (a.token_ids, a.finish_reason, a.stop_reason) == (b.token_ids, b.finish_reason, b.stop_reason)
+    assert a.logprobs == b.logprobs
+    assert got.text == want.text == a.text
+    assert sorted(got.logits) == sorted(want.logits)
+    for position, logits in want.logits.items():
+        np.testing.assert_array_equal(got.logits[position].view(np.uint32), logits.view(np.uint32))
+    assert got.hidden == want.hidden
+
+
+def same_all(got: Sequence[Trace], want: Sequence[Trace]) -> None:
+    for one, other in zip(got, want, strict=True):
+        same(one, other)
+
+
+def tokens(seed: int, count: int) -> list[int]:
+    """Ordinary token ids."""
+    return np.random.default_rng(seed).integers(3, 470, count).tolist()
+
+
+def jobs() -> list[Job]:
+    """Five requests of different lengths and ways to draw; none ends before its max_tokens."""
+    fixed: dict[str, Any] = {"ignore_eos": True}
+    return [
+        Job(tokens(1, 40), SamplingParams(temperature=0.0, max_tokens=12, logprobs=2, **fixed)),
+        Job(tokens(2, 3), SamplingParams(temperature=0.8, top_p=0.9, seed=5, max_tokens=30, **fixed)),
+        Job(tokens(3, 90), SamplingParams(temperature=1.0, top_k=20, seed=6, max_tokens=8, **fixed)),
+        Job(tokens(4, 1), SamplingParams(temperature=1.3, seed=2**63 + 9, max_tokens=20, **fixed)),
+        Job(
+            tokens(5, 17),
+            SamplingParams(
+                temperature=0.7, seed=7, max_tokens=17, min_tokens=3, logprobs=1, processed_logprobs=True,
+                logit_bias={40: 4.0, 41: float("-inf"), 50: -1.5}, **fixed,
+            ),
+        ),
+    ]  # fmt: skip
+
+
+def arriving(order: Sequence[int], gap: int) -> Iterator[Job]:
+    """`jobs` in another order, one every ``gap`` steps."""
+    known = jobs()
+    for place, index in enumerate(order):
+        job = known[index]
+        yield Job(job.prompt, job.params, job.extras, place * gap)
