@@ -10,6 +10,7 @@ INSTALLED := .venv/installed
 NATIVE := build/native.stamp
 TINY := build/tiny
 TANDEM := .venv/bin/tandem
+export OMP_WAIT_POLICY ?= passive
 PROMPT ?= The quick brown fox
 
 .PHONY: demo test test-slow lint bench clean install

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tandem.contract.registry import parse_selector
 from tandem.errors import ConfigError
 
 PREFIX = "TANDEM_"
@@ -263,7 +264,7 @@ def _from_env(env: Mapping[str, str]) -> _Source:
             found[key] = (_parse(key, _OPTIONS[key], text, origin), origin)
         elif name != BACKEND_VARIABLE and difflib.get_close_matches(name, known, n=1, cutoff=0.85):
             raise _unknown("variable", name, known, "environment")
-    if BACKEND_VARIABLE in env:
+    if env.get(BACKEND_VARIABLE):
         clash = sorted({origin for key, (_, origin) in found.items() if key.startswith("backend.")})
         if clash:
             raise _bad_value(
@@ -278,12 +279,10 @@ def _from_env(env: Mapping[str, str]) -> _Source:
 
 def _backend(text: str) -> _Source:
     origin = f"environment {BACKEND_VARIABLE}"
-    name, colon, index = text.partition(":")
-    if not name or (colon and not (index.isascii() and index.isdigit())):
-        raise _bad_value("backend", text, "name or name:index", origin)
+    name, index = parse_selector(text, origin)
     found: _Source = {"backend.name": (name, origin)}
-    if colon:
-        found["backend.device"] = (int(index), origin)
+    if index:
+        found["backend.device"] = (index, origin)
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.cli.options import add_engine_flags, engine_config
+from tandem.cli.options import add_engine_flags, engine_config, positive
 from tandem.engine.engine import StepStats
 from tandem.engine.llm import LLM
 from tandem.sampling.params import SamplingParams
@@ -23,10 +23,10 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser("bench", help="measure prefill or decode speed")
     parser.add_argument("phase", choices=("prefill", "decode"))
     add_engine_flags(parser)
-    parser.add_argument("--batch", type=int, default=1, help="requests at once (%(default)s)")
-    parser.add_argument("--prompt-tokens", type=int, default=128, help="length of each prompt (%(default)s)")
-    parser.add_argument("--steps", type=int, default=64, help="decode steps per round (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds after one warm-up (%(default)s)")
+    parser.add_argument("--batch", type=positive, default=1, help="requests at once (%(default)s)")
+    parser.add_argument("--prompt-tokens", type=positive, default=128, help="length of each prompt (%(default)s)")
+    parser.add_argument("--steps", type=positive, default=64, help="decode steps per round (%(default)s)")
+    parser.add_argument("--rounds", type=positive, default=5, help="rounds after one warm-up (%(default)s)")
     parser.set_defaults(handler=run)
 
 

@@ -20,7 +20,9 @@ END_WORDS = ("/quit", "/exit")
 
 def add_parser(subparsers: Any) -> None:
     """Register the command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser("chat", help="talk to a model; /quit ends")
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "chat", help="talk to a model", description="Talk to a model, a line a turn; /quit ends."
+    )
     add_engine_flags(parser)
     add_sampling_flags(parser)
     parser.add_argument("--system", metavar="TEXT", help="system message")

@@ -23,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     tiny = commands.add_parser("make-tiny", help="write a complete tiny checkpoint with random weights")
-    tiny.add_argument("--seed", type=int, required=True, help="the same seed gives the same bytes")
+    tiny.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes (%(default)s)")
     tiny.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write")
     tiny.set_defaults(handler=_make_tiny)
 
@@ -34,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
     inventory = commands.add_parser("inventory", help="list the tensors that a configuration asks for")
     inventory.add_argument(
-        "--config", type=Path, metavar="FILE", help="a config.json; default: the official one"
+        "--config", type=Path, metavar="FILE", help="a config.json or its directory; default: the official one"
     )
     inventory.add_argument("--json", action="store_true", help="machine-readable output, every tensor")
     inventory.set_defaults(handler=_inventory)
@@ -60,14 +60,15 @@ def _inspect(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"directory": str(args.directory), "groups": groups, "totals": asdict(totals)}))
         return 0
-    print(f"{args.directory}: complete ({', '.join(groups)})\n")
+    print(f"{args.directory}: complete ({', '.join(groups)}; this version runs text)\n")
     _print_rows(("part", "tensors", "bytes", "parameters"), _group_rows(specs))
     _print_totals(totals)
     return 0
 
 
 def _inventory(args: argparse.Namespace) -> int:
-    config = ModelConfig.from_file(args.config) if args.config else official_config()
+    file = args.config / "config.json" if args.config and args.config.is_dir() else args.config
+    config = ModelConfig.from_file(file) if file else official_config()
     specs = tensor_inventory(config)
     totals = inventory_totals(config, specs)
     if args.json:

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import platform
+import warnings
 from typing import Any
 
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "cffi", "deepseek-recipe")
@@ -23,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
 def report() -> dict[str, Any]:
     """Everything the command shows, as JSON values."""
     from tandem.contract.opspec import CONTRACT_VERSION
-    from tandem.contract.registry import ENVIRONMENT, probe_all, registrations
+    from tandem.contract.registry import probe_all, registrations
 
     known = registrations()
     backends = {
@@ -41,10 +42,26 @@ def report() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} processors",
         "packages": {name: _version(name) for name in PACKAGES},
-        "selected": os.environ.get(ENVIRONMENT, "not set (automatic)"),
+        "selected": selected(),
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("TANDEM_")},
         "backends": backends,
     }
+
+
+def selected() -> dict[str, Any]:
+    """The backend that a run would use now, or why there is none."""
+    from tandem.contract.registry import ENVIRONMENT, resolve
+    from tandem.errors import TandemError
+
+    how = f"{ENVIRONMENT}={os.environ[ENVIRONMENT]}" if os.environ.get(ENVIRONMENT) else "automatic"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            registration, index = resolve()
+        probe = registration.load().probe()
+    except TandemError as error:
+        return {"how": how, "usable": False, "why": str(error)}
+    return {"how": how, "usable": probe.present, "backend": f"{registration.name}:{index}", "why": probe.reason}
 
 
 def _version(package: str) -> str:
@@ -55,19 +72,22 @@ def _version(package: str) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the report."""
+    """Print the report; exit code 1 when nothing can run."""
     found = report()
+    usable = bool(found["selected"]["usable"])
     if arguments.json:
         print(json.dumps(found))
-        return 0
+        return 0 if usable else 1
     for name in ("tandem", "contract", "python", "machine"):
         print(f"{name:16} {found[name]}")
     print("\npackages")
     for name, version in found["packages"].items():
         print(f"  {name:16} {version}")
-    print(f"\nbackends (TANDEM_BACKEND {found['selected']})")
+    print("\nbackends")
     for name, entry in found["backends"].items():
         print(f"  {name:8} {'present' if entry['present'] else 'absent':8} {entry['reason']}  [from {entry['from']}]")
         for fact, value in entry["facts"].items():
             print(f"           {fact}: {value}")
-    return 0
+    choice = found["selected"]
+    print(f"\nselected ({choice['how']}): {choice.get('backend', 'none')}, {choice['why']}")
+    return 0 if usable else 1

@@ -11,6 +11,14 @@ from tandem.errors import ConfigError
 from tandem.sampling.params import SamplingParams
 
 
+def positive(text: str) -> int:
+    """argparse type: an integer of at least 1."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """--model, --backend, --config, --set and --json."""
     parser.add_argument("--model", metavar="DIR", help="checkpoint directory")
@@ -42,7 +50,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     if arguments.model:
         options["model.path"] = arguments.model
     if arguments.backend:
-        options["backend.name"], options["backend.device"] = parse_selector(arguments.backend)
+        options["backend.name"], options["backend.device"] = parse_selector(arguments.backend, "--backend")
     return load_config(arguments.config, args=options)
 
 

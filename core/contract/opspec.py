@@ -41,6 +41,7 @@ class OpSpec:
         parts: ops (or backend methods) a composite is made of.
         attrs: names that a call site states when it binds (formats, layouts, shapes).
         reads: for an attribute, the values that the reference itself can read; one not named is not restricted.
+        passes: (part, {attribute of the part: attribute of this op}) pairs that planning checks in the part too.
         since: contract version that introduced it.
     """
 
@@ -50,6 +51,7 @@ class OpSpec:
     parts: tuple[str, ...] = ()
     attrs: tuple[str, ...] = ()
     reads: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    passes: tuple[tuple[str, Mapping[str, str]], ...] = ()
     since: tuple[int, int] = (1, 0)
     cases: list[Case] = field(default_factory=list)
 
@@ -70,6 +72,7 @@ def op(
     parts: tuple[str, ...] = (),
     attrs: tuple[str, ...] = (),
     reads: Mapping[str, frozenset[str]] | None = None,
+    passes: tuple[tuple[str, Mapping[str, str]], ...] = (),
 ) -> Callable[[OpFunction], OpFunction]:
     """Register the decorated reference under ``name``."""
 
@@ -81,7 +84,7 @@ def op(
                 why=f"it is already declared in {OP_TABLE[name].reference.__module__}",
                 fix="rename one of them",
             )
-        OP_TABLE[name] = OpSpec(name, reference, classes, parts, attrs, reads or {})
+        OP_TABLE[name] = OpSpec(name, reference, classes, parts, attrs, reads or {}, passes)
         return reference
 
     return register

@@ -14,8 +14,6 @@ from tandem.contract.opspec import OP_TABLE, OpFunction
 from tandem.contract.types import KVCache, PackedWeight, ShardSpec
 from tandem.errors import OpUnsupported
 
-INHERITED = ("fmt", "layout")  # attributes that mean the same for a composite and its parts
-
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -83,13 +81,17 @@ class Plan:
         """Refuse formats, layouts and shapes that the implementation, or the composite and its parts, cannot take."""
         cap = self.backend.caps.ops.get(op)
         if cap is not None:
+            if cap.impl == "absent":
+                why = f"the backend declares the op absent ({cap.notes})"
+                raise self._unsupported(op, site, attrs, why, "use another backend")
             self._check_allowed(op, site, attrs, cap.allows)
         if self.backend.implementation(op) is not None:
             return
         spec = OP_TABLE[op]
         self._check_allowed(op, site, attrs, spec.reads)
-        for part in (OP_TABLE[name] for name in spec.parts if name in OP_TABLE):
-            self._check(part.name, site, {k: attrs[k] for k in INHERITED if k in attrs and k in part.attrs})
+        presence: list[tuple[str, Mapping[str, str]]] = [(part, {}) for part in spec.parts if part in OP_TABLE]
+        for part, names in (*spec.passes, *presence):
+            self._check(part, site, {theirs: attrs[own] for theirs, own in names.items() if own in attrs})
 
     def _check_allowed(
         self, op: str, site: str, attrs: dict[str, Any], allows: Mapping[str, frozenset[Any]]
@@ -104,9 +106,6 @@ class Plan:
         if own is not None:
             return self.backend.wrap_op(op, own)
         spec = OP_TABLE[op]
-        cap = self.backend.caps.ops.get(op)
-        if cap is not None and cap.impl == "absent":
-            raise self._unsupported(op, site, {}, f"it declares the op absent ({cap.notes})", "use another backend")
         function: OpFunction = spec.reference
         if spec.parts:
             parts = {name.rpartition(".")[2]: self._part(name, site) for name in spec.parts}

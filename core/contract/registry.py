@@ -71,14 +71,25 @@ def probe_all() -> dict[str, Probe]:
     return probes
 
 
-def parse_selector(selector: str) -> tuple[str, int]:
-    """'name' or 'name:index' -> (name, index)."""
+def parse_selector(selector: str, origin: str = "argument") -> tuple[str, int]:
+    """'name' or 'name:index' -> (name, index); ``origin`` says in errors where it was given.
+
+    Raises:
+        ConfigError: the index is not a number, or stands behind ``auto``.
+    """
     name, separator, index = selector.partition(":")
-    if separator and not index.isdecimal():
+    why = ""
+    if not name:
+        why = "it has no name"
+    elif separator and name == "auto":
+        why = "automatic selection takes no index"
+    elif separator and not (index.isascii() and index.isdecimal()):
+        why = f"'{index}' is not a device index"
+    if why:
         raise ConfigError(
-            f"{ENVIRONMENT}='{selector}' is not a backend selector",
-            where="backend selection",
-            why=f"'{index}' is not a device index",
+            f"'{selector}' is not a backend selector",
+            where=f"backend selection, from {origin}",
+            why=why,
             fix="write name or name:index, for example cpu or cpu:0",
         )
     return name, int(index) if index else 0
@@ -113,38 +124,59 @@ def select(explicit: str | None = None, environ: Mapping[str, str] | None = None
             fix="install the driver, or unset TANDEM_REQUIRE_ACCELERATOR to run on the CPU",
         )
     warnings.warn(
-        f"no accelerator found, running on the CPU (set {ENVIRONMENT}=cpu to choose it silently)", stacklevel=2
+        f"no accelerator found, running on the CPU (set {ENVIRONMENT}=cpu to choose it silently)", stacklevel=4
     )
     return "cpu"
 
 
-def open_backend(selector: str | None = None, options: Mapping[str, Any] | None = None) -> Backend:
-    """Open a backend; a named one never falls back to another.
+def resolve(selector: str | None = None, origin: str = "argument") -> tuple[Registration, int]:
+    """The registration and device index that a run would use, without opening anything.
+
+    Args:
+        selector: ``name[:index]``; None takes the environment, or chooses automatically.
+        origin: where the selector was given, for errors.
+    Raises:
+        BackendNotFound: the name is not registered.
+        BackendLoadError: automatic selection finds no or several accelerators where that matters.
+        ConfigError: the selector cannot be read.
+    """
+    if selector is None and os.environ.get(ENVIRONMENT):
+        selector, origin = os.environ[ENVIRONMENT], f"environment {ENVIRONMENT}"
+    chosen = select(selector)
+    name, index = parse_selector(chosen, origin)
+    known = registrations()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        listing = ", ".join(f"{r.name} (from {r.origin})" for r in known.values())
+        given = f"{ENVIRONMENT}='{chosen}'" if origin.startswith("environment") else f"backend '{chosen}'"
+        raise BackendNotFound(
+            f"{given} is not registered",
+            where=f"backend selection, from {origin}",
+            why=f"{hint}Registered: {listing}",
+            fix="use a registered name, or install the package that provides the backend",
+        )
+    return known[name], index
+
+
+def open_backend(
+    selector: str | None = None, options: Mapping[str, Any] | None = None, origin: str = "argument"
+) -> Backend:
+    """Open a backend; a named one never falls back to another.  Arguments as for `resolve`.
 
     Raises:
         BackendNotFound: the name is not registered.
         BackendLoadError: it is registered but cannot be opened.
         ContractError: it implements another contract.
     """
-    chosen = select(selector)
-    name, index = parse_selector(chosen)
-    known = registrations()
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean '{close[0]}'? " if close else ""
-        listing = ", ".join(f"{r.name} (from {r.origin})" for r in known.values())
-        raise BackendNotFound(
-            f"{ENVIRONMENT}='{chosen}' is not registered",
-            where="backend selection",
-            why=f"{hint}Registered: {listing}",
-            fix="use a registered name, or install the package that provides the backend",
-        )
+    registration, index = resolve(selector, origin)
+    name = registration.name
     try:
-        backend_class = known[name].load()
+        backend_class = registration.load()
     except Exception as error:
         raise BackendLoadError(
             f"backend '{name}' was requested but its registration failed",
-            where=known[name].target,
+            where=registration.target,
             why=f"{type(error).__name__}: {error}",
             fix="repair or uninstall the package. No fallback was made",
         ) from error
@@ -152,7 +184,7 @@ def open_backend(selector: str | None = None, options: Mapping[str, Any] | None 
     if major != CONTRACT_VERSION[0] or minor < CONTRACT_VERSION[1]:
         raise ContractError(
             f"backend '{name}' implements contract {major}.{minor}",
-            where=known[name].target,
+            where=registration.target,
             why=f"core needs {CONTRACT_VERSION[0]}.{CONTRACT_VERSION[1]} or a later minor",
             fix="install a matching version of the backend",
         )

@@ -63,7 +63,10 @@ class Assembly:
 
 def _open(options: EngineConfig) -> Backend:
     name, device = options.backend.name, options.backend.device
-    return open_backend(None if name == "auto" else f"{name}:{device}")
+    if name == "auto":
+        return open_backend()
+    selector = f"{name}:{device}" if device else name
+    return open_backend(selector, origin=options.origins.get("backend.name", "argument"))
 
 
 class ProgressSource:

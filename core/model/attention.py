@@ -55,6 +55,7 @@ class Attention:
             main=self.main is not None,
             window=text.sliding_window,
             layout=self.window.memory_layout,
+            main_layout=(self.main or self.window).memory_layout,
         )
         self._group = plan.bind("group_linear", f"{site}.wo_a", x="mxfp8", **weight_attrs(self.wo_a))
         self._quantize = plan.bind("quantize", f"{site}.wo_a", fmt="mxfp8")

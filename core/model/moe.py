@@ -34,8 +34,16 @@ class MoE:
             limit=text.swiglu_limit,
             local=load.shard.expert_range(count),
         )
+        shared = self.weights.shared_w1
         self._block = plan.bind(
-            "moe_block", site, k=self.weights.k, experts=count, x="mxfp8", **weight_attrs(self.weights.w1)
+            "moe_block",
+            site,
+            k=self.weights.k,
+            experts=count,
+            x="mxfp8",
+            shared_w=shared.fmt.value,
+            shared_layout=shared.layout,
+            **weight_attrs(self.weights.w1),
         )
 
     def forward(self, x: Tensor, xq: QTensor, context: StepContext) -> Tensor:

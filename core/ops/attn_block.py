@@ -22,7 +22,8 @@ Tensor = torch.Tensor
     "attn_block",
     classes={"q": "A"},
     parts=("rope", "sparse_attn", "quantize"),
-    attrs=("heads", "dim", "rope_dim", "main", "window", "layout"),
+    attrs=("heads", "dim", "rope_dim", "main", "window", "layout", "main_layout"),
+    passes=(("sparse_attn", {"layout": "layout", "main_layout": "main_layout"}),),
 )
 def attn_block(
     parts: Any,

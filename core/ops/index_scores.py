@@ -28,6 +28,7 @@ KEY_VALUES = 1 << 21  # decoded key values held at a time
     classes={"scores": "A"},
     parts=("kv_load", "to_canonical", "aux.map_entries"),
     attrs=("heads", "dim", "fmt", "layout"),
+    passes=(("kv_load", {"fmt": "fmt", "dim": "dim", "layout": "layout"}),),
 )
 def index_scores(
     parts: Any,

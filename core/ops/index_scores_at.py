@@ -22,6 +22,7 @@ Tensor = torch.Tensor
     classes={"scores": "A"},
     parts=("kv_load", "to_canonical", "aux.map_entries"),
     attrs=("heads", "dim", "fmt", "layout"),
+    passes=(("kv_load", {"fmt": "fmt", "dim": "dim", "layout": "layout"}),),
 )
 def index_scores_at(
     parts: Any, q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, entries: Tensor

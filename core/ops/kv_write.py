@@ -24,6 +24,7 @@ Tensor = torch.Tensor
     classes={"normed": "U(1)", "cache": "Q"},
     parts=("rms_norm", "rope", "kv_store"),
     attrs=("fmt", "dim", "rope_dim", "layout"),
+    passes=(("kv_store", {"fmt": "fmt", "dim": "dim", "layout": "layout"}),),
 )
 def kv_write(
     parts: Any, x: Tensor, norm_weight: Tensor, eps: float, cos_sin: Tensor, cache: KVCache, slots: Tensor

@@ -23,7 +23,11 @@ Tensor = torch.Tensor
     "moe_block",
     classes={"y": "A"},
     parts=("moe_route", "moe_dispatch", "moe_experts", "moe_combine", "linear", "swiglu_quant"),
-    attrs=("k", "experts", "x", "w", "shape", "layout"),
+    attrs=("k", "experts", "x", "w", "shape", "layout", "shared_w", "shared_layout"),
+    passes=(
+        ("moe_experts", {"x": "x", "w": "w", "shape": "shape", "layout": "layout"}),
+        ("linear", {"x": "x", "w": "shared_w", "layout": "shared_layout"}),
+    ),
 )
 def moe_block(
     parts: Any, x: Tensor, xq: QTensor, row_slot: Tensor, roles: Tensor, weights: MoEWeights

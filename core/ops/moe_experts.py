@@ -17,7 +17,13 @@ from tandem.contract.types import MoEBatch, PackedWeight, QFormat, WeightKind
 Tensor = torch.Tensor
 
 
-@op("moe_experts", classes={"y": "A"}, parts=("grouped_linear", "swiglu_quant"), attrs=("x", "w", "shape", "layout"))
+@op(
+    "moe_experts",
+    classes={"y": "A"},
+    parts=("grouped_linear", "swiglu_quant"),
+    attrs=("x", "w", "shape", "layout"),
+    passes=(("grouped_linear", {"x": "x", "w": "w", "shape": "shape", "layout": "layout"}),),
+)
 def moe_experts(
     parts: Any, batch: MoEBatch, w1: PackedWeight, w3: PackedWeight, w2: PackedWeight, limit: float
 ) -> Tensor:

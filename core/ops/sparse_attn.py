@@ -25,7 +25,13 @@ Tensor = torch.Tensor
 ROWS_AT_A_TIME = 64
 
 
-@op("sparse_attn", classes={"o": "A"}, parts=("kv_load",), attrs=("heads", "dim", "main", "window", "layout"))
+@op(
+    "sparse_attn",
+    classes={"o": "A"},
+    parts=("kv_load",),
+    attrs=("heads", "dim", "main", "window", "layout", "main_layout"),
+    passes=(("kv_load", {"layout": "layout"}), ("kv_load", {"layout": "main_layout"})),
+)
 def sparse_attn(
     parts: Any,
     q: Tensor,

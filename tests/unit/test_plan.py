@@ -200,3 +200,18 @@ def test_a_layout_that_only_its_owner_reads_is_refused_at_plan_time() -> None:
 def test_a_private_layout_is_fine_where_its_reader_is_brought_along() -> None:
     backend = PartialBackend({}, {"kv_store": lambda *_: None})
     Plan(backend).bind("kv_write", "site", fmt="mxfp8", dim=64, rope_dim=16, layout="odd.paged")
+
+
+def test_formats_are_checked_in_the_parts_of_a_composite() -> None:
+    held = "cpu.values"
+    experts = {"k": 2, "experts": 8, "x": "mxfp8", "shape": (8, 64, 128), "layout": held}
+    parts = refusal(Plan(CpuBackend(use_native=False)), "moe_block", w="nvfp4", **experts)
+    assert "op 'grouped_linear'" in parts["what"] and "w=nvfp4" in parts["why"]
+    parts = refusal(Plan(CpuBackend(use_native=False)), "moe_block", w="mxfp4", shared_w="nvfp4", **experts)
+    assert "op 'linear'" in parts["what"] and "w=nvfp4" in parts["why"]
+
+
+def test_an_op_declared_absent_is_refused_even_where_an_implementation_exists() -> None:
+    backend = PartialBackend({"rope": OpCap("absent", notes="no trigonometry")}, {"rope": lambda *_: None})
+    parts = refusal(Plan(backend), "rope")
+    assert "no trigonometry" in parts["why"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tandem.backends.cpu.backend import CpuBackend
+from tandem.config import load_config
 from tandem.contract import registry
 from tandem.contract.backend import Backend
 from tandem.contract.capabilities import Probe
@@ -129,11 +130,15 @@ def test_several_accelerators_must_be_chosen_from(install: Install) -> None:
     assert registry.open_backend("other").name == "toy"
 
 
-def test_an_unknown_name_gets_a_close_match() -> None:
+def test_an_unknown_name_gets_a_close_match(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BackendNotFound) as caught:
-        registry.open_backend("acsend")
+        registry.open_backend("acsend", origin="--backend")
     four_parts(caught.value)
-    assert "TANDEM_BACKEND='acsend' is not registered" in caught.value.what
+    assert caught.value.what == "backend 'acsend' is not registered" and "--backend" in caught.value.where
+    monkeypatch.setenv("TANDEM_BACKEND", "acsend")
+    with pytest.raises(BackendNotFound) as caught:
+        registry.open_backend()
+    assert caught.value.what == "TANDEM_BACKEND='acsend' is not registered"
     assert "did you mean 'ascend'?" in caught.value.why
     assert "cpu (from tandem)" in caught.value.why
     with pytest.raises(BackendNotFound) as caught:
@@ -232,3 +237,16 @@ def test_probing_loads_no_vendor_library() -> None:
     before = set(sys.modules)
     registry.probe_all()
     assert not {"torch_npu", "triton"} & (set(sys.modules) - before)
+
+
+def test_automatic_selection_takes_no_index() -> None:
+    with pytest.raises(ConfigError) as caught:
+        registry.parse_selector("auto:3")
+    assert "automatic selection takes no index" in caught.value.why
+
+
+def test_an_empty_variable_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANDEM_BACKEND", "")
+    assert load_config().backend.name == "auto"
+    with pytest.warns(UserWarning, match="no accelerator found"):
+        assert registry.resolve()[0].name == "cpu"
