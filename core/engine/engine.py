@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import secrets
 import time
 from collections import deque
@@ -107,6 +108,8 @@ class Engine:
             RequestError, CapacityError: the request cannot be served; nothing else is disturbed.
         """
         tokens = self._checked(prompt, params)
+        if embed_rows is not None:
+            self._check_width(embed_rows)
         request_id = self._next_id
         live = LiveRequest(request_id, tokens, params, self._parts.tokenizer, self._parts.eos_id)
         sampling = Sampling(
@@ -285,7 +288,10 @@ class Engine:
         self._slot_of[live.request_id] = slot
 
     def _checked(self, prompt: Sequence[int], params: SamplingParams) -> tuple[int, ...]:
-        tokens = tuple(int(t) for t in prompt)
+        try:
+            tokens = tuple(operator.index(token) for token in prompt)
+        except TypeError as error:
+            raise _refused(f"it does not hold token ids: {error}", "give text, or a list of integers") from error
         limit, vocabulary = self._parts.max_model_len, self._parts.vocab_size
         if not tokens:
             raise _refused("it is empty", "give at least one token")
@@ -299,6 +305,16 @@ class Engine:
             )
         params.check_vocabulary(vocabulary)
         return tokens
+
+    def _check_width(self, embed_rows: np.typing.NDArray[np.generic]) -> None:
+        hidden = self._parts.config.text.hidden_size
+        if embed_rows.ndim != 2 or embed_rows.shape[1] != hidden:
+            raise RequestError(
+                "rows that replace embeddings do not fit",
+                where=f"embed_rows, shape {embed_rows.shape}",
+                why=f"the model's rows have {hidden} values",
+                fix=f"give an array [N, {hidden}]",
+            )
 
 
 def _refused(why: str, fix: str) -> RequestError:
