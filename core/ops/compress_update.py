@@ -4,7 +4,8 @@ Reads value and gate f32 [T, D], the rows, ratio r >= 2, and state f32 [R + 1, W
 position mod Ws; the last slot is scratch).  Returns bf16 [T, D]; row t is the pooled latent of the group that
 ends at its position, and is meaningful only where (position + 1) % r == 0.  Writes the state of the last Ws
 rows of each request. Earlier tokens of a group come from this step's rows where they are in it, else from the
-state. Softmax over the r gates in f32, terms added in position order, one rounding.  Class U(4).
+state. Softmax over the r gates in f32, terms added in position order, one rounding.
+Classes: latent U(4), state X.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Composite of hc_mix, hc_collapse (with the PREVIOUS sub-layer's pre) and rms_norm with quantisation.
 Reads trunk bf16 [T, m, H], pre_prev f32 [T, m], `HcWeights`, norm weight f32 [H].
-Returns (x bf16 [T, H], xq mxfp8, HcMix).  Classes as the parts.
+Returns (x bf16 [T, H], xq mxfp8, HcMix).  Classes: x U(1), xq Q, mix A.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`hc_step`: leave one sub-layer and enter the next in one pass over the trunk.
 
 Composite of hc_post and hc_enter.  Reads y bf16 [T, H], trunk, the leaving sub-layer's `HcMix`, and what
-`hc_enter` reads; pre_prev is the leaving sub-layer's pre.  Returns (trunk', x, xq, HcMix).  Classes as the parts.
+`hc_enter` reads; pre_prev is the leaving sub-layer's pre.  Returns (trunk', x, xq, HcMix).
+Classes: trunk U(1), x U(1), xq Q, mix A.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Composite of rms_norm, rope (on a single head) and kv_store.  Reads x bf16 [T, D], norm weight f32 [D],
 cos_sin f32 [T, rd], slots int32 [T] (-1 skips).  Writes the cache.  Returns the normalised rows before RoPE,
-bf16 [T, D].  Class U(1) for the rows, Q for the cache.
+bf16 [T, D].  Classes: normed U(1), cache Q.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Reads x bf16 [T, H], the gate bf16 [E, H], bias and bias_vl f32 [E], roles int32 [T] (non-zero rows use
 bias_vl), k, scaling. Returns experts int32 [T, k] and weights f32 [T, k].  s = sqrt(softplus(x . gate)); the
 k largest s + bias by (score desc, index asc), in that order; weights = s / (sum of the k + 1e-20) * scaling,
-the bias left out.  NaN counts as -inf. Class S for experts, U(4) for weights.
+the bias left out.  NaN counts as -inf.  Classes: experts S, weights
+U(4).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Reads x bf16 [T, N], weight f32 [N] or None, eps.  Returns (y bf16 [T, N], yq mxfp8 or None). y = x *
 rsqrt(mean(x^2) + eps) * weight, one f32 chain, rounded once.  eps may be as small as 1e-20: an all-zero row
-gives zeros. Class U(1) for y, Q for yq (quantised from the rounded y).
+gives zeros; yq is quantised from the rounded y.  Classes: y U(1), yq Q.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ Writes nothing.  Returns
   logprob f32 [R], the same under the distribution it was drawn from; 0 for a greedy row.
 Ties: the filters order by (logit descending, id ascending).  -inf is never drawn.  A row with any NaN or
 without a finite maximum gives token -1 and NaN logprobs.
-Class P; logprobs U(4) given the fp32 differences.  The rules are in docs/CONTRACT.md, "Sampling"; the hash is
-SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), keyed by seed and position.
+Classes: token P, logprob_raw U(4), logprob U(4), given the fp32 differences.  The rules are in
+docs/CONTRACT.md, "Sampling"; the hash is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), keyed by seed and
+position.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`swiglu_quant`: gated activation with asymmetric clamp, times the routing weight, quantised.
 
 Reads gate and up bf16 [T, I], limit, weight f32 [T] or None; returns mxfp8 [T, I]. g = min(gate, limit); u =
-clip(up, -limit, limit); a = g / (1 + exp(-g)) * u [* weight], f32 until the quantisation. Class U(1) before,
-Q after.
+clip(up, -limit, limit); a = g / (1 + exp(-g)) * u [* weight], f32 until the quantisation, U(1) there.
+Class Q.
 """
 
 from __future__ import annotations

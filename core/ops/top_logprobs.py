@@ -2,7 +2,7 @@
 
 Reads values f32 [R, V] (log-probabilities, from `process_logits`) and n.  Writes nothing.  Returns ids
 int32 [R, n] and logprobs f32 [R, n], ordered by (value descending, id ascending).  -0 and +0 are equal.
--inf and NaN are never chosen; places that remain hold id -1 and -inf.  Class S (values X).
+-inf and NaN are never chosen; places that remain hold id -1 and -inf.  Classes: ids S, logprobs X.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +16,13 @@ from tandem.contract.capabilities import Capabilities
 from tandem.contract.cases import materialise
 from tandem.contract.opspec import OP_TABLE, Case, OpFunction, OpSpec
 from tandem.contract.plan import Plan
+from tandem.contract.registry import open_backend
 from tandem.contract.types import KVCache, MoEBatch, QTensor
 
 Tensor = torch.Tensor
+
+# A registered backend (name or name:index) to run instead of the CPU's variants.
+CHOICE = "TANDEM_CONFORMANCE_BACKEND"
 
 # Arrays by request slot whose last row is scratch.
 SCRATCH = {"state", "history", "last_token", "length"}
@@ -37,7 +42,10 @@ class CompositeBackend(CpuBackend):
 
 
 def implementations() -> list[str]:
-    """Names of the implementations that can run here."""
+    """Names of the implementations to run: the chosen backend, else the CPU's variants that can run here."""
+    chosen = os.environ.get(CHOICE)
+    if chosen:
+        return [chosen]
     native = ["cpu-native"] if native_status().available else []
     return ["composite", "cpu-plain", *native]
 
@@ -47,7 +55,9 @@ def plan_of(implementation: str) -> Plan:
     """A plan on a backend that lives as long as the test run."""
     if implementation == "composite":
         return Plan(CompositeBackend(use_native=False))
-    return Plan(CpuBackend(use_native=implementation == "cpu-native"))
+    if implementation.startswith("cpu-"):
+        return Plan(CpuBackend(use_native=implementation == "cpu-native"))
+    return Plan(open_backend(implementation))
 
 
 def each_case() -> Iterator[tuple[OpSpec, Case]]:

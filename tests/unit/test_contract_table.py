@@ -18,7 +18,14 @@ from tandem.errors import ContractError
 # meaning), say so in docs/CONTRACT.md, and add the new version here.
 FROZEN = {(1, 0): "06b1b4933452179a21a307a2be11d6492b8c99d0dad14bc47fb322f544684031"}
 
-CLASS = re.compile(r"\b[Cc]lass(es)?\s+(X|U\(\d\)|A|Q|S|P|as the parts)\b|\b[Cc]lass(es)?\s+U\(\d\)")
+CLASS = r"(?:U\(\d\)|[XAQSP])"  # of an output
+
+
+def stated_classes(text: str, outputs: list[str]) -> dict[str, str]:
+    """'A', or 'x U(1), xq Q' with every output named -> class by output."""
+    text = " ".join(text.split())
+    one = re.match(rf"{CLASS}(?!\w)", text)
+    return dict.fromkeys(outputs, one[0]) if one else dict(re.findall(rf"(\w+) ({CLASS})(?!\w)", text))
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +35,9 @@ def documented(repo_root: Path) -> list[list[str]]:
     section = text.split("\n## 3 Ops")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     assert len(rows) > 40
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+    cells = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+    assert all(re.fullmatch(r"`[^`]+`", row[0]) and len(row) == 4 for row in cells), "one op a row, four cells"
+    return [[row[0].strip("`"), *row[1:]] for row in cells]
 
 
 def test_the_op_table_is_frozen() -> None:
@@ -47,30 +56,47 @@ def test_the_signature_sees_arguments_attributes_and_classes() -> None:
     assert spec.signature() == "some_op(x,k)[dim]->w:X,y:A"
 
 
-def test_every_documented_op_exists(documented: list[list[str]]) -> None:
-    names = {name for cells in documented for name in re.findall(r"`([^`]+)`", cells[0])}
-    assert names - set(OP_TABLE) == set()
+def test_the_document_lists_every_op_once(documented: list[list[str]]) -> None:
+    assert sorted(cells[0] for cells in documented) == sorted(OP_TABLE)
 
 
-def test_every_op_is_documented(documented: list[list[str]]) -> None:
-    names = {name for cells in documented for name in re.findall(r"`([^`]+)`", " ".join(cells))}
-    assert set(OP_TABLE) - names == set()
+def test_documented_arguments_are_the_arguments(documented: list[list[str]]) -> None:
+    """Names before the arrow, outside of brackets: each entry begins with its argument's name."""
+    for name, signature, *_ in documented:
+        given, arrow, result = signature.partition("->")
+        flat = re.sub(r"\([^()]*\)|\[[^\[\]]*(\[[^\]]*\])?[^\[\]]*\]", "", given)
+        names = [entry.split()[0] for entry in flat.split(",")]
+        wanted = [p for p in inspect.signature(OP_TABLE[name].reference).parameters if p != "parts"]
+        assert names == wanted, name
+        assert arrow and result.strip(), name
+
+
+def test_documented_classes_are_the_classes(documented: list[list[str]]) -> None:
+    for name, _, classes, _ in documented:
+        spec = OP_TABLE[name]
+        assert stated_classes(classes, list(spec.classes)) == spec.classes, name
 
 
 def test_documented_parts_are_the_parts(documented: list[list[str]]) -> None:
-    for cells in documented:
-        names = re.findall(r"`([^`]+)`", cells[0])
-        parts = {part for name in names for part in OP_TABLE[name].parts if part in OP_TABLE}
-        assert parts == set(cells[3].strip("| ").split()), names
+    for name, *_, parts in documented:
+        assert set(parts.strip("| ").split()) == set(OP_TABLE[name].parts) & set(OP_TABLE), name
+
+
+def test_stated_classes_are_read_by_output() -> None:
+    assert stated_classes("U(4)", ["a", "b"]) == {"a": "U(4)", "b": "U(4)"}
+    assert stated_classes("A before the\nquantisation.", ["q"]) == {"q": "A"}
+    assert stated_classes("x U(1), xq Q,\nmix A.", ["x"]) == {"x": "U(1)", "xq": "Q", "mix": "A"}
 
 
 @pytest.mark.parametrize("name", sorted(OP_TABLE))
-def test_an_op_file_states_its_class_and_has_a_case(name: str) -> None:
+def test_an_op_file_states_its_classes_and_has_a_case(name: str) -> None:
     spec = OP_TABLE[name]
     module = sys.modules[spec.reference.__module__]
     text = module.__doc__ or ""
     assert text.startswith(f"`{name}`: "), "the docstring begins with the op's name"
-    assert CLASS.search(text), "the docstring names the op's class"
+    stated = re.search(r"\bClass(?:es:)?\s+((?s:.*))", text)
+    assert stated, "the docstring states the op's classes"
+    assert stated_classes(re.split(r"\.\s", stated[1])[0], list(spec.classes)) == spec.classes
     assert spec.cases, "an op has at least one conformance case"
     assert len({c.name for c in spec.cases}) == len(spec.cases), "case names are distinct"
     assert module.__name__ == f"tandem.ops.{name.replace('.', '_')}", "one op a file, named like the op"
