@@ -260,7 +260,7 @@ def test_override_rows_reach_the_model_unchanged(tiny: Path) -> None:
     rows = np.random.default_rng(2).normal(size=(4, 128)).astype(np.float32)
     places = [0, 5, 6, 39]
     own.run([Job(PROMPT, GREEDY, {"embed_rows": rows, "embed_positions": places})])
-    embedded = torch.cat([chunk for chunk in seen])[:40]
+    embedded = torch.cat(list(seen))[:40]
     assert torch.equal(embedded[places], torch.from_numpy(rows).to(torch.bfloat16))
     with Checkpoint.open(tiny) as checkpoint:
         table = checkpoint.read("embed.weight").clone()
