@@ -3,29 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tandem.engine.llm import LLM, Prompt
 from tandem.engine.outputs import RequestOutput, StreamPiece
-from tandem.errors import TandemError
+from tandem.errors import RequestError
 from tandem.sampling.params import SamplingParams
 
-Listener = tuple[asyncio.AbstractEventLoop, "asyncio.Queue[StreamPiece | BaseException]"]
+
+@dataclass(slots=True, eq=False)
+class _Listener:
+    """Someone who reads a request from an event loop."""
+
+    loop: asyncio.AbstractEventLoop
+    pieces: asyncio.Queue[StreamPiece | BaseException] = field(default_factory=asyncio.Queue)
+    request_id: int | None = None
+
+    def send(self, item: StreamPiece | BaseException) -> bool:
+        """Hand over an item; False when the loop is gone."""
+        try:
+            self.loop.call_soon_threadsafe(self.pieces.put_nowait, item)
+        except RuntimeError:
+            return False
+        return True
 
 
 class AsyncLLM:
     """Serves requests from async code: one thread runs steps while there is work.
 
-    Args are those of `LLM`.  Use as an async context manager, or call `close`.
+    Only that thread touches the engine; others leave it orders, which it carries out between two steps, so an event
+    loop never waits for a step.  Args are those of `LLM`.  Use as an async context manager, or call `close`.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._llm = LLM(*args, **options)
-        self._lock = threading.Condition()
-        self._listeners: dict[int, Listener] = {}
+        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._gate = threading.Lock()  # between taking an order and closing
         self._closed = False
+        self._listeners: dict[int, _Listener] = {}
         self._thread = threading.Thread(target=self._run, name="tandem-engine", daemon=True)
         self._thread.start()
 
@@ -33,25 +55,23 @@ class AsyncLLM:
         """Pieces of one request as steps produce them; leaving the iterator early cancels the request.
 
         Raises:
-            RequestError, CapacityError: the request cannot be served.
+            RequestError, CapacityError: the request cannot be served, or the engine is closed.
         """
-        queue: asyncio.Queue[StreamPiece | BaseException] = asyncio.Queue()
-        with self._lock:
-            request_id = self._llm.submit(prompt, params or SamplingParams())
-            self._listeners[request_id] = (asyncio.get_running_loop(), queue)
-            self._lock.notify()
+        listener = _Listener(asyncio.get_running_loop())
+        accepted: Future[None] = Future()
+        self._order(partial(self._submit, prompt, params or SamplingParams(), listener, accepted))
         try:
+            await asyncio.wrap_future(accepted)
             while True:
-                piece = await queue.get()
+                piece = await listener.pieces.get()
                 if isinstance(piece, BaseException):
                     raise piece
                 yield piece
                 if piece.output is not None:
                     return
         finally:
-            with self._lock:
-                if self._listeners.pop(request_id, None) is not None:
-                    self._llm.engine.cancel(request_id)
+            with contextlib.suppress(RequestError):  # closed: everything has ended
+                self._order(partial(self._leave, listener))
 
     async def generate(self, prompt: Prompt, params: SamplingParams | None = None) -> RequestOutput:
         """Run one request to its end."""
@@ -63,10 +83,12 @@ class AsyncLLM:
         return output
 
     def close(self) -> None:
-        """Stop the thread after the step it is in."""
-        with self._lock:
+        """Stop the thread after the step it is in; requests that still run end with an error."""
+        with self._gate:
+            if self._closed:
+                return
             self._closed = True
-            self._lock.notify()
+            self._orders.put(None)
         self._thread.join()
         self._llm.close()
 
@@ -76,36 +98,60 @@ class AsyncLLM:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
+    def _order(self, order: Callable[[], None]) -> None:
+        with self._gate:
+            if self._closed:
+                raise _closed_error()
+            self._orders.put(order)
+
+    # -- in the engine's thread ----------------------------------------------------------------
+
     def _run(self) -> None:
+        engine = self._llm.engine
         while True:
-            with self._lock:
-                self._lock.wait_for(lambda: self._closed or not self._llm.engine.idle)
-                if self._closed:
+            while engine.idle or not self._orders.empty():
+                order = self._orders.get()
+                if order is None:
+                    self._fail_all(_closed_error())
                     return
-                try:
-                    pieces = self._llm.engine.step()
-                except TandemError as error:
-                    self._fail_all(error)
-                    continue
-                for piece in pieces:
-                    self._deliver(piece)
+                order()
+            try:
+                pieces = engine.step()
+            except Exception as error:  # whatever it is, those who wait must hear of it
+                self._fail_all(error)
+                continue
+            for piece in pieces:
+                self._deliver(piece)
+
+    def _submit(self, prompt: Prompt, params: SamplingParams, listener: _Listener, accepted: Future[None]) -> None:
+        if not accepted.set_running_or_notify_cancel():
+            return
+        try:
+            listener.request_id = self._llm.submit(prompt, params)
+        except Exception as error:
+            accepted.set_exception(error)
+            return
+        self._listeners[listener.request_id] = listener
+        accepted.set_result(None)
+
+    def _leave(self, listener: _Listener) -> None:
+        if listener.request_id is not None and self._listeners.pop(listener.request_id, None) is not None:
+            self._llm.engine.cancel(listener.request_id)
 
     def _deliver(self, piece: StreamPiece) -> None:
         listener = self._listeners.get(piece.request_id)
-        if listener is None:
-            return
-        if piece.output is not None:
-            del self._listeners[piece.request_id]
-        _send(listener, piece)
+        if listener is not None and not listener.send(piece):
+            self._leave(listener)
+        elif piece.output is not None:
+            self._listeners.pop(piece.request_id, None)
 
-    def _fail_all(self, error: TandemError) -> None:
-        for request_id, listener in list(self._listeners.items()):
-            self._llm.engine.cancel(request_id)
-            _send(listener, error)
-        self._listeners.clear()
+    def _fail_all(self, error: Exception) -> None:
+        for listener in list(self._listeners.values()):
+            self._leave(listener)
+            listener.send(error)
 
 
-def _send(listener: Listener, item: StreamPiece | BaseException) -> None:
-    loop, queue = listener
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(queue.put_nowait, item)
+def _closed_error() -> RequestError:
+    return RequestError(
+        "the engine is closed", where="AsyncLLM", why="close was called", fix="make a new one, or close it later"
+    )

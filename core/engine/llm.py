@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ class LLM:
         self.config = config or load_config(config_file, args=chosen)
         self._assembly = assemble(self.config, backend, show_progress)
         self.engine = Engine(self._assembly)
+        self._boxes: dict[int, deque[StreamPiece]] = {}  # what a step gave to requests whose reader comes later
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -76,18 +78,18 @@ class LLM:
         """
         batch = _as_batch(prompts)
         each = _params_for(params, len(batch))
-        results: dict[int, RequestOutput] = {}
-        place_of: dict[int, int] = {}
-        for place, (prompt, one) in enumerate(zip(batch, each, strict=True)):
-            try:
-                place_of[self.submit(prompt, one)] = place
-            except TandemError as error:
-                results[place] = RequestOutput(-1, (), finish_reason="error", error=error)
-        while len(results) < len(batch):
-            for piece in self.engine.step():
-                if piece.output is not None and piece.request_id in place_of:
-                    results[place_of[piece.request_id]] = piece.output
-        return [results[place] for place in range(len(batch))]
+        results: list[RequestOutput | int] = []
+        try:
+            for prompt, one in zip(batch, each, strict=True):
+                try:
+                    results.append(self._open(prompt, one))
+                except TandemError as error:
+                    results.append(RequestOutput(-1, (), finish_reason="error", error=error))
+            return [self._finish(item) if isinstance(item, int) else item for item in results]
+        finally:
+            for item in results:
+                if isinstance(item, int):
+                    self._leave(item)
 
     def chat(self, messages: Messages, params: SamplingParams | None = None, thinking: bool = False) -> RequestOutput:
         """Answer a conversation of {"role", "content"} messages, rendered in the model's chat format.
@@ -103,17 +105,43 @@ class LLM:
         Raises:
             RequestError, CapacityError: the request cannot be served.
         """
-        request_id = self.submit(prompt, params or SamplingParams())
-        finished = False
+        yield from self._pieces(self._open(prompt, params or SamplingParams()))
+
+    def _open(self, prompt: Prompt, params: SamplingParams) -> int:
+        request_id = self.submit(prompt, params)
+        self._boxes[request_id] = deque()
+        return request_id
+
+    def _pieces(self, request_id: int) -> Iterator[StreamPiece]:
+        """Pieces of an opened request; a step also serves those who read other requests."""
+        box = self._boxes[request_id]
         try:
-            while not finished:
-                for piece in self.engine.step():
-                    if piece.request_id == request_id:
-                        finished = piece.output is not None
-                        yield piece
+            while box or not self.engine.idle:
+                if not box:
+                    self._step()
+                    continue
+                piece = box.popleft()
+                yield piece
+                if piece.output is not None:
+                    return
         finally:
-            if not finished:
-                self.engine.cancel(request_id)
+            self._leave(request_id)
+
+    def _finish(self, request_id: int) -> RequestOutput:
+        *_, last = self._pieces(request_id)
+        if last.output is None:
+            raise AssertionError("a request ended without an output")
+        return last.output
+
+    def _step(self) -> None:
+        for piece in self.engine.step():
+            if piece.request_id in self._boxes:
+                self._boxes[piece.request_id].append(piece)
+
+    def _leave(self, request_id: int) -> None:
+        """Forget an opened request, and cancel it if it has not ended."""
+        if self._boxes.pop(request_id, None) is not None:
+            self.engine.cancel(request_id)
 
     def submit(self, prompt: Prompt, params: SamplingParams) -> int:
         """Queue one prompt; returns the request id that `Engine.step` reports.
