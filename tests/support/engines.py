@@ -260,9 +260,9 @@ def jobs() -> list[Job]:
     fixed: dict[str, Any] = {"ignore_eos": True}
     return [
         Job(tokens(1, 40), SamplingParams(temperature=0.0, max_tokens=12, logprobs=2, **fixed)),
-        Job(tokens(2, 3), SamplingParams(temperature=0.8, top_p=0.9, seed=5, max_tokens=30, **fixed)),
-        Job(tokens(3, 90), SamplingParams(temperature=1.0, top_k=20, seed=6, max_tokens=8, **fixed)),
-        Job(tokens(4, 1), SamplingParams(temperature=1.3, seed=2**63 + 9, max_tokens=20, **fixed)),
+        Job(tokens(2, 3), SamplingParams(temperature=0.8, top_p=0.9, seed=5, max_tokens=20, **fixed)),
+        Job(tokens(3, 75), SamplingParams(temperature=1.0, top_k=20, seed=6, max_tokens=8, **fixed)),
+        Job(tokens(4, 1), SamplingParams(temperature=1.3, seed=2**63 + 9, max_tokens=14, **fixed)),
         Job(
             tokens(5, 17),
             SamplingParams(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.engines import Job, Trace, World, arriving, jobs, same, same_all
 
-BLOCKS_UNDER_PRESSURE = 7  # the longest of `jobs` needs 7 blocks of 16 tokens, all together 19
+BLOCKS_UNDER_PRESSURE = 6  # the longest of `jobs` needs 6 blocks of 16 tokens, all together 16
 
 
 def test_reference_runs_cover_every_row_and_differ(alone: list[Trace]) -> None:
@@ -40,7 +40,7 @@ def test_chunk_sizes(tiny: Path, alone: list[Trace], chunk: int) -> None:
     own = World(tiny, {"scheduler.max_chunk": chunk})
     same(own.run([jobs()[2]])[0], alone[2])
     longest = max(rows for _, _, rows in own.recorder.chunks)
-    assert longest == min(chunk, 90)
+    assert longest == min(chunk, 75)
     same_all(own.run(jobs()), alone)
 
 
@@ -97,4 +97,4 @@ def test_a_chunk_longer_than_the_window(tiny: Path, alone: list[Trace]) -> None:
     own = World(tiny, {"scheduler.max_chunk": 128})
     assert own.parts.config.text.sliding_window == 8
     same(own.run([jobs()[2]])[0], alone[2])
-    assert own.recorder.chunks[0][1:] == (0, 90)
+    assert own.recorder.chunks[0][1:] == (0, 75)

@@ -76,7 +76,7 @@ def test_top_k_draws_among_the_k_largest(world: World) -> None:
 
 
 def test_seeds_decide_the_text(world: World) -> None:
-    hot = {"temperature": 1.5, "max_tokens": 20, "ignore_eos": True}
+    hot = {"temperature": 1.5, "max_tokens": 10, "ignore_eos": True}
     one, again, two = (run(world, seed=seed, **hot).result for seed in (1, 1, 2))
     assert (one.token_ids, one.text) == (again.token_ids, again.text)
     assert one.token_ids != two.token_ids
@@ -137,10 +137,10 @@ def letters(world: World, text: str) -> dict[int, float]:
 
 
 def test_stop_strings_across_tokens(world: World) -> None:
-    base = {"temperature": 1.0, "seed": 3, "max_tokens": 40, "ignore_eos": True, "logit_bias": letters(world, "xyz")}
+    base = {"temperature": 1.0, "seed": 3, "max_tokens": 30, "ignore_eos": True, "logit_bias": letters(world, "xyz")}
     free = run(world, **base)
     text = free.result.text
-    assert len(text) == len(free.result.token_ids) == 40 and set(text) == set("xyz")
+    assert len(text) == len(free.result.token_ids) == 30 and set(text) == set("xyz")
     for length, start in ((1, 4), (3, 10), (5, 20)):
         stop = text[start : start + length]
         cut = text.index(stop)
@@ -154,7 +154,7 @@ def test_stop_strings_across_tokens(world: World) -> None:
 
 
 def test_a_stop_string_before_min_tokens_is_text(world: World) -> None:
-    base = {"temperature": 1.0, "seed": 3, "max_tokens": 40, "ignore_eos": True, "logit_bias": letters(world, "xyz")}
+    base = {"temperature": 1.0, "seed": 3, "max_tokens": 30, "ignore_eos": True, "logit_bias": letters(world, "xyz")}
     text = run(world, **base).result.text
     stop = text[2:4]
     later = text.index(stop, 9)  # its last letter is token 11 or later
@@ -166,11 +166,11 @@ def test_streamed_pieces_join_to_the_text(world: World) -> None:
     """Bytes of characters of four bytes, one byte a token: no piece ends inside a character."""
     emoji = "\U0001f600\U0001f680é"
     ids = world.llm.tokenizer.encode(emoji)
-    params = SamplingParams(temperature=1.0, seed=8, max_tokens=60, ignore_eos=True, logit_bias=dict.fromkeys(ids, 1e4))
+    params = SamplingParams(temperature=1.0, seed=8, max_tokens=30, ignore_eos=True, logit_bias=dict.fromkeys(ids, 1e4))
     (trace,) = world.run([Job(PROMPT, params)])
     whole = world.llm.tokenizer.decode(list(trace.result.token_ids))
     assert trace.text == trace.result.text == whole
-    assert len(trace.pieces) == 60 and any(not piece.text for piece in trace.pieces)
+    assert len(trace.pieces) == 30 and any(not piece.text for piece in trace.pieces)
     assert tuple(t for piece in trace.pieces for t in piece.token_ids) == trace.result.token_ids
 
 

@@ -66,7 +66,7 @@ def continues(world: World, state: RequestState, want: Trace) -> None:
     assert have.logprobs == expected.logprobs
 
 
-# Job 2 is 90 tokens in chunks of 64: after one step it stands in the middle of its prompt.  Lengths of both
+# Job 2 is 75 tokens in chunks of 64: after one step it stands in the middle of its prompt.  Lengths of both
 # parities matter to the compressor, which pools pairs.
 @pytest.mark.parametrize("with_caches", [True, False])
 @pytest.mark.parametrize(("index", "steps"), [(2, 1), (0, 1), (0, 4), (0, 5), (1, 16), (3, 9), (4, 2), (4, 7)])
@@ -162,7 +162,7 @@ def test_computes_again_where_there_is_no_room_now(
 ) -> None:
     state = exported(world, jobs()[0], 5, True)
     full = World(tiny, {"cache.num_blocks": 7})
-    older = full.add(jobs()[2])  # takes 6 of the 7 blocks with its prompt
+    older = full.add(jobs()[2])  # takes 5 of the 7 blocks with its prompt; the import would need 3
     full.step()
     full.step()
     request = full.engine.import_request(state)
