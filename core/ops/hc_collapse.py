@@ -19,10 +19,10 @@ Tensor = torch.Tensor
 @op("hc_collapse", classes={"x": "U(1)"}, attrs=("m",))
 def hc_collapse(trunk: Tensor, pre: Tensor) -> Tensor:
     """Plain-torch reference; see the module docstring."""
-    wide = trunk.to(torch.float32)
-    total = pre[:, 0:1] * wide[:, 0]
-    for i in range(1, trunk.shape[1]):
-        total = total + pre[:, i : i + 1] * wide[:, i]
+    first, *others = (trunk.to(torch.float32) * pre.unsqueeze(-1)).unbind(1)
+    total = first
+    for stream in others:
+        total = total + stream
     return total.to(torch.bfloat16)
 
 

@@ -22,8 +22,8 @@ def hc_post(y: Tensor, trunk: Tensor, post: Tensor, comb: Tensor) -> Tensor:
     """Plain-torch reference; see the module docstring."""
     wide = trunk.to(torch.float32)
     total = post.unsqueeze(-1) * y.to(torch.float32).unsqueeze(1)
-    for i in range(trunk.shape[1]):
-        total = total + comb[:, i].unsqueeze(-1) * wide[:, i : i + 1]
+    for row, stream in zip(comb.unsqueeze(-1).unbind(1), wide.unsqueeze(2).unbind(1), strict=True):
+        total = total + row * stream
     return total.to(torch.bfloat16)
 
 

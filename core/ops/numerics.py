@@ -41,7 +41,9 @@ def fixed_matmul(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _last_tile(x: Tensor, transposed: Tensor) -> Tensor:
-    """Product of fewer rows than a tile, padded with zeros."""
+    """Product of fewer rows than a tile, filled up with the one row repeated or with zeros."""
+    if x.shape[0] == 1:
+        return torch.mm(x.expand(ROW_TILE, -1), transposed)[:1]
     padded = x.new_zeros((ROW_TILE, x.shape[1]))
     padded[: x.shape[0]] = x
     return torch.mm(padded, transposed)[: x.shape[0]]

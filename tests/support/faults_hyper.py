@@ -37,7 +37,7 @@ HYPER = [
     edit(2, "first pre an average", MODEL, "DeepseekV41.__init__", "one_hot[:, 0] = 1.0", "one_hot[:] = 0.25"),
     edit(2, "head reads stream 0", MODEL, "DeepseekV41.forward", "mix.comb), mix.pre)",
          "mix.comb), self.first_pre[: rows.ids.shape[0]])"),
-    edit(3, "comb transposed", "ops.hc_post", "hc_post", "comb[:, i].unsqueeze(-1)", "comb[:, :, i].unsqueeze(-1)"),
+    edit(3, "comb transposed", "ops.hc_post", "hc_post", "comb.unsqueeze(-1).unbind(1)", "comb.unsqueeze(-1).unbind(2)"),
     edit(4, "rows normalised before columns", HC, "coefficients",
          "comb = comb / (_sum(comb, -2) + eps)\n    for", "comb = comb / (_sum(comb, -1) + eps)\n    for"),
     edit(4, "no eps after the softmax", HC, "coefficients", "_sum(comb, -1) + eps\n", "_sum(comb, -1)\n"),
