@@ -10,7 +10,8 @@ INSTALLED := .venv/installed
 NATIVE := build/native.stamp
 TINY := build/tiny
 TANDEM := .venv/bin/tandem
-export OMP_WAIT_POLICY ?= passive
+# The tiny model is too small for a second thread.
+export OMP_NUM_THREADS ?= 1
 PROMPT ?= The quick brown fox
 
 .PHONY: demo test test-slow lint bench clean install
