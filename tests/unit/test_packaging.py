@@ -153,7 +153,8 @@ def test_wheel_runs_in_an_empty_environment(repo_root: Path, wheel: Path, tmp_pa
     run("empty/bin/python", "-m", "pip", "--quiet", "install", "-c", constraints, str(wheel))
     run("empty/bin/tandem", "doctor")
     run("empty/bin/tandem", "checkpoint", "make-tiny", "--seed", "3", "--out", "tiny")
-    generate = ("empty/bin/tandem", "generate", "Hello", "--model", "tiny", "--max-tokens", "4", "--seed", "5", "--json")
+    options = ("--model", "tiny", "--max-tokens", "4", "--seed", "5", "--json")
+    generate = ("empty/bin/tandem", "generate", "Hello", *options)
     printed = run(*generate)
     assert "token_ids" in printed
     assert run(*generate) == printed
