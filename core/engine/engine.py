@@ -15,6 +15,7 @@ from tandem.engine.assembly import Assembly
 from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece, TokenLogprob
 from tandem.engine.request_state import RequestState, Sampling
 from tandem.engine.requests import RequestExtras
+from tandem.engine.requests import embed_positions as checked_positions
 from tandem.engine.runner import StepHandle
 from tandem.engine.transfer import Transfer
 from tandem.errors import RequestError, TandemError
@@ -128,8 +129,9 @@ class Engine:
             processed_logprobs=params.processed_logprobs,
             logit_bias=params.logit_bias,
             embed_rows=embed_rows,
-            embed_positions=None if embed_positions is None else np.asarray(embed_positions, dtype=np.int32),
+            embed_positions=None if embed_positions is None else checked_positions(embed_positions, len(tokens)),
         )
+        self._parts.table.check(tokens, sampling, roles=roles, media_digest=media_digest, extras=extras)
         pending = PendingRequest(live, sampling, extras, roles, media_digest)
         if self._parts.table.num_free and not self._pending:
             self._admit(pending)
@@ -308,10 +310,11 @@ class Engine:
 
     def _check_width(self, embed_rows: np.typing.NDArray[np.generic]) -> None:
         hidden = self._parts.config.text.hidden_size
-        if embed_rows.ndim != 2 or embed_rows.shape[1] != hidden:
+        shape: tuple[int, ...] = getattr(embed_rows, "shape", ())
+        if len(shape) != 2 or shape[1] != hidden:
             raise RequestError(
                 "rows that replace embeddings do not fit",
-                where=f"embed_rows, shape {embed_rows.shape}",
+                where=f"embed_rows, shape {shape}",
                 why=f"the model's rows have {hidden} values",
                 fix=f"give an array [N, {hidden}]",
             )

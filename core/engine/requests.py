@@ -154,19 +154,7 @@ class RequestTable:
             CapacityError: no slot is free.
             RequestError: the prompt, the lengths or the roles cannot be used.
         """
-        tokens = _token_ids(prompt)
-        roles_array = _roles(roles, len(tokens))
-        if len(tokens) + sampling.max_tokens > self.max_len:
-            raise _refused(
-                "max_tokens",
-                f"{len(tokens)} prompt and {sampling.max_tokens} output tokens exceed {self.max_len}",
-                "shorten the prompt, lower max_tokens, or raise model.max_model_len",
-            )
-        _check_extras(extras, len(tokens))
-        if len(media_digest) not in (0, DIGEST_BYTES):
-            raise _refused(
-                "media_digest", f"it has {len(media_digest)} bytes", f"use {DIGEST_BYTES} bytes or none"
-            )
+        tokens, roles_array = self.check(prompt, sampling, roles=roles, media_digest=media_digest, extras=extras)
         if not self._free:
             raise CapacityError(
                 "every request slot is in use",
@@ -183,6 +171,36 @@ class RequestTable:
         if extras is not _NO_EXTRAS:
             self._extras[slot] = extras
         return slot
+
+    def check(
+        self,
+        prompt: npt.ArrayLike,
+        sampling: Sampling,
+        *,
+        roles: npt.ArrayLike | None = None,
+        media_digest: bytes = b"",
+        extras: RequestExtras = _NO_EXTRAS,
+    ) -> tuple[Int32, npt.NDArray[np.uint8] | None]:
+        """What `create` checks, without a slot, so that a request is refused before it waits for one.
+
+        Returns:
+            The prompt as int32 [n]; the roles as uint8 [n], None for plain text.
+
+        Raises:
+            RequestError: as `create`.
+        """
+        tokens = _token_ids(prompt)
+        roles_array = _roles(roles, len(tokens))
+        if len(tokens) + sampling.max_tokens > self.max_len:
+            raise _refused(
+                "max_tokens",
+                f"{len(tokens)} prompt and {sampling.max_tokens} output tokens exceed {self.max_len}",
+                "shorten the prompt, lower max_tokens, or raise model.max_model_len",
+            )
+        _check_extras(extras, len(tokens))
+        if not isinstance(media_digest, bytes) or len(media_digest) not in (0, DIGEST_BYTES):
+            raise _refused("media_digest", f"it is {media_digest!r}", f"use {DIGEST_BYTES} bytes or none")
+        return tokens, roles_array
 
     def _fill(self, slot: int, tokens: Int32, sampling: Sampling) -> None:
         self.tokens[slot, : len(tokens)] = tokens
@@ -321,7 +339,7 @@ def _token_ids(prompt: npt.ArrayLike) -> Int32:
 def _roles(roles: npt.ArrayLike | None, length: int) -> npt.NDArray[np.uint8] | None:
     if roles is None:
         return None
-    found = np.asarray(roles)
+    found = _array("roles", roles)
     fits = (
         found.shape == (length,) and found.dtype.kind in "iu" and bool(((found >= 0) & (found <= 255)).all())
     )
@@ -334,6 +352,31 @@ def _roles(roles: npt.ArrayLike | None, length: int) -> npt.NDArray[np.uint8] | 
     return found.astype(np.uint8) if found.any() else None
 
 
+def _array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """An array of any kind; a ragged or unreadable nest is refused."""
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _refused(name, str(error), "give a flat list or array of numbers") from error
+
+
+def embed_positions(values: npt.ArrayLike, length: int) -> Int32:
+    """Positions of replaced embeddings as int32 [N]: distinct integers below the prompt's length.
+
+    Raises:
+        RequestError: they are not.
+    """
+    found = _array("embed_positions", values)
+    usable = found.ndim == 1 and found.dtype.kind in "iu" and len(np.unique(found)) == len(found)
+    if not usable or (found.size and not (0 <= int(found.min()) and int(found.max()) < length)):
+        raise _refused(
+            "embed_positions",
+            f"shape {found.shape}, dtype {found.dtype} for {length} tokens",
+            "give distinct integer positions of the prompt",
+        )
+    return found.astype(np.int32)
+
+
 def _check_extras(extras: RequestExtras, length: int) -> None:
     rows, positions = extras.embed_rows, extras.embed_positions
     if rows is None and positions is None:
@@ -341,6 +384,7 @@ def _check_extras(extras: RequestExtras, length: int) -> None:
     usable = (
         rows is not None
         and positions is not None
+        and isinstance(rows, np.ndarray)
         and rows.ndim == 2
         and rows.dtype in (np.float32, np.uint16)
         and positions.shape == (len(rows),)

@@ -50,7 +50,7 @@ class WeightLoader:
 
     def host(self, name: str) -> npt.NDArray[np.float32]:
         """A small tensor as f32 on the host."""
-        array: npt.NDArray[np.float32] = self._source.read(name).to(torch.float32).numpy()
+        array: npt.NDArray[np.float32] = self._numbers(name).to(torch.float32).numpy()
         self._source.release(name)
         return array
 
@@ -98,7 +98,7 @@ class WeightLoader:
 
     def embedding(self, name: str) -> PackedWeight:
         """A bf16 table whose rows are gathered."""
-        data = self._source.read(name)
+        data = self._numbers(name)
         return self._pack(WeightKind.EMBED, CanonicalWeight(data, None, QFormat.BF16), tuple(data.shape), name)
 
     def engram(self, name: str, layer: int, rows: int) -> tuple[PackedWeight, int]:
@@ -112,7 +112,7 @@ class WeightLoader:
 
     def hyper(self, prefix: str, text: TextConfig) -> HcWeights:
         """Hyper-connection parameters ``{prefix}_fn``, ``_base`` and ``_scale``."""
-        data = self._source.read(f"{prefix}_fn")
+        data = self._numbers(f"{prefix}_fn")
         fn = self._pack(
             WeightKind.HC, CanonicalWeight(data, None, QFormat.F32), tuple(data.shape), f"{prefix}_fn"
         )
@@ -130,7 +130,20 @@ class WeightLoader:
                 why=f"its dtype is {data.dtype} and there is no tensor {scale_name}",
                 fix="convert the checkpoint again; quantised weights need their scales",
             )
-        return CanonicalWeight(data, None, QFormat.BF16)
+        return CanonicalWeight(self._numbers(name), None, QFormat.BF16)
+
+    def _numbers(self, name: str) -> Tensor:
+        """A tensor that is not quantised.  Top-k and routing drop NaN, so one would never reach the logits."""
+        data = self._source.read(name)
+        low, high = torch.aminmax(data)
+        if not (bool(torch.isfinite(low)) and bool(torch.isfinite(high))):
+            raise CheckpointError(
+                "a weight is damaged",
+                where=f"tensor '{name}'",
+                why="it holds NaN or infinity",
+                fix="download or copy the checkpoint again",
+            )
+        return data
 
     def _pack(
         self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...], *names: str
