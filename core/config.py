@@ -27,8 +27,8 @@ _NAMES = {int: "an integer", str: "a string"}
 _LONGEST_RATIO = 2  # original tokens behind one cache entry; a group never spans two blocks
 
 
-def _option(default: Any, text: str, minimum: int | None = None) -> Any:
-    return field(default=default, metadata={"help": text, "minimum": minimum})
+def _option(default: Any, text: str, minimum: int | None = None, maximum: int = 1 << 31) -> Any:
+    return field(default=default, metadata={"help": text, "minimum": minimum, "maximum": maximum})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,8 @@ class BackendOptions:
 class CacheOptions:
     """How much is kept of what was computed."""
 
-    block_size: int = _option(128, "tokens in a block of the main and index caches", 1)
-    window_block: int = _option(32, "tokens in a block of the window caches", 1)
+    block_size: int = _option(128, "tokens in a block of the main and index caches", 1, 1 << 16)
+    window_block: int = _option(32, "tokens in a block of the window caches", 1, 1 << 16)
     num_blocks: int | None = _option(None, "blocks of the main and index caches; default from memory_mib", 1)
     memory_mib: int | None = _option(None, "memory for all caches in MiB; default from what is needed", 1)
 
@@ -63,9 +63,9 @@ class CacheOptions:
 class SchedulerOptions:
     """What runs together in a step."""
 
-    max_slots: int = _option(64, "requests that run at the same time", 1)
-    max_tokens_per_step: int = _option(2048, "rows in a step", 1)
-    max_chunk: int = _option(512, "rows of one prompt in a step", 1)
+    max_slots: int = _option(64, "requests that run at the same time", 1, 1 << 16)
+    max_tokens_per_step: int = _option(2048, "rows in a step", 1, 1 << 18)
+    max_chunk: int = _option(512, "rows of one prompt in a step", 1, 1 << 18)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +97,8 @@ class EngineConfig:
                 raise self._refuse(
                     "cache.block_size", f"a multiple of {divisor} ({what}), so that block boundaries coincide"
                 )
+        if (cache.num_blocks or 0) * cache.block_size >= 1 << 31:
+            raise self._refuse("cache.num_blocks", "so that block_size times it is below 2^31, the reach of a slot")
         if cache.num_blocks is not None and cache.memory_mib is not None:
             raise self._refuse(
                 "cache.num_blocks", "given only without cache.memory_mib, which would decide it too"
@@ -134,6 +136,7 @@ class _Option:
     optional: bool
     text: str
     minimum: int | None
+    maximum: int
 
 
 def _find_options() -> dict[str, _Option]:
@@ -148,7 +151,9 @@ def _find_options() -> dict[str, _Option]:
             optional = isinstance(hint, types.UnionType)
             kind = typing.get_args(hint)[0] if optional else hint
             meta = item.metadata
-            found[f"{section}.{item.name}"] = _Option(kind, optional, meta["help"], meta["minimum"])
+            found[f"{section}.{item.name}"] = _Option(
+                kind, optional, meta["help"], meta["minimum"], meta["maximum"]
+            )
     return found
 
 
@@ -214,7 +219,7 @@ def _from_file(path: Path) -> _Source:
     try:
         text = path.read_text(encoding="utf-8")
         raw = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             "a configuration file cannot be read",
             where=str(path),
@@ -305,6 +310,8 @@ def _check(key: str, option: _Option, value: object, origin: str) -> None:
         raise _bad_value(key, value, _NAMES[option.kind] + (" or none" if option.optional else ""), origin)
     if option.minimum is not None and isinstance(value, int) and value < option.minimum:
         raise _bad_value(key, value, f"{option.minimum} or more", origin)
+    if isinstance(value, int) and value > option.maximum:
+        raise _bad_value(key, value, f"at most {option.maximum}", origin)
 
 
 def _get(config: EngineConfig, key: str) -> Any:

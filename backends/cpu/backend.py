@@ -15,7 +15,7 @@ from tandem.contract.backend import Array, Backend
 from tandem.contract.capabilities import Capabilities, MemoryInfo, OpCap, Probe
 from tandem.contract.opspec import CONTRACT_VERSION, OpFunction
 from tandem.contract.types import CanonicalWeight, KVCache, KVLayout, PackedWeight, QFormat, QTensor, WeightKind
-from tandem.errors import ConfigError, DeviceIndexError, LayoutError
+from tandem.errors import CapacityError, ConfigError, DeviceIndexError, LayoutError
 
 LINEAR_WEIGHTS = frozenset({"bf16", "f32", "fp8_block32", "mxfp4"})
 
@@ -112,8 +112,20 @@ class CpuBackend(Backend):
         }
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Uninitialised host memory."""
-        return torch.empty(shape, dtype=dtype)
+        """Uninitialised host memory.
+
+        Raises:
+            CapacityError: there is not that much.
+        """
+        try:
+            return torch.empty(shape, dtype=dtype)
+        except (RuntimeError, TypeError, OverflowError) as error:
+            raise CapacityError(
+                "memory could not be allocated",
+                where=f"{shape} of {dtype} on backend 'cpu'",
+                why=str(error).splitlines()[0],
+                fix="lower cache.num_blocks, scheduler.max_slots or scheduler.max_tokens_per_step",
+            ) from error
 
     def from_host(self, array: Array, out: torch.Tensor | None = None) -> torch.Tensor:
         """Copy; the source may be reused on return."""

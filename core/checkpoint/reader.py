@@ -19,6 +19,7 @@ from tandem.model.config import ModelConfig
 
 _PREFIX = "model."
 _NAN_SCALE = 255
+_LONGEST_NAME = 200  # characters of a shard's file name
 
 
 class Checkpoint:
@@ -206,12 +207,12 @@ def _read_index(path: Path) -> tuple[dict[str, str], int | None]:
         index: Any = json.loads(path.read_text(encoding="utf-8"))
         weight_map = index["weight_map"]
         total = index.get("metadata", {}).get("total_size")
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise _damaged_index(path, f"no weight_map can be read from it: {error!r}") from error
     if not isinstance(weight_map, dict):
         raise _damaged_index(path, "weight_map is not an object")
     for name, file in weight_map.items():
-        if not isinstance(file, str) or Path(file).name != file:
+        if not isinstance(file, str) or Path(file).name != file or len(file) > _LONGEST_NAME:
             raise _damaged_index(
                 path, f"tensor '{name}' is said to be in {file!r}; expected a plain file name"
             )

@@ -106,7 +106,7 @@ def _read_header(prefix: bytes, file: Any, path: Path, size: int) -> tuple[Mappi
         raise _damaged(path, f"the file has {size} bytes, too few for the header it announces")
     try:
         header = json.loads(file.read(length))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, f"the header is not JSON: {error}") from error
     if not isinstance(header, dict):
         raise _damaged(path, "the header is not an object")
@@ -123,7 +123,7 @@ def _read_entry(name: str, entry: Any, base: int, path: Path) -> StoredTensor:
         dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"its header entry is {entry!r}", name) from error
-    if dtype not in TORCH_DTYPES:
+    if not isinstance(dtype, str) or dtype not in TORCH_DTYPES:
         allowed = ", ".join(TORCH_DTYPES)
         raise _damaged(path, f"found dtype {dtype!r}; expected one of {allowed}", name)
     if not shape or any(type(item) is not int or item < 0 for item in (*shape, begin, end)):

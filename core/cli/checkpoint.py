@@ -14,6 +14,7 @@ from tandem.checkpoint.inventory import TensorSpec, tensor_inventory
 from tandem.checkpoint.reader import Checkpoint
 from tandem.checkpoint.tiny import make_tiny
 from tandem.checkpoint.totals import InventoryTotals, inventory_totals
+from tandem.errors import CheckpointError
 from tandem.model.config import ModelConfig
 
 
@@ -47,7 +48,15 @@ def official_config() -> ModelConfig:
 
 
 def _make_tiny(args: argparse.Namespace) -> int:
-    config = make_tiny(args.out, args.seed)
+    try:
+        config = make_tiny(args.out, args.seed)
+    except OSError as error:
+        raise CheckpointError(
+            "the checkpoint cannot be written",
+            where=str(args.out),
+            why=error.strerror or str(error),
+            fix="give a directory that can be made or written",
+        ) from error
     print(f"wrote {args.out}: {config.text.num_hidden_layers} layers, seed {args.seed}")
     return 0
 

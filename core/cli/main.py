@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = build_parser().parse_args(argv)
     warnings.showwarning = _show_warning
+    _be_lenient_at_the_edges()
     try:
         code: int = arguments.handler(arguments)
         return code
@@ -50,6 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tandem: interrupted", file=sys.stderr)
         return 130
+
+
+def _be_lenient_at_the_edges() -> None:
+    """A terminal that cannot show a character gets it escaped; input bytes that are no text are refused as a prompt."""
+    shown = "backslashreplace"
+    for stream, errors in ((sys.stdout, shown), (sys.stderr, shown), (sys.stdin, "surrogateescape")):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors=errors)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

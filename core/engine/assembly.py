@@ -63,8 +63,6 @@ class Assembly:
 
 def _open(options: EngineConfig) -> Backend:
     name, device = options.backend.name, options.backend.device
-    if name == "auto":
-        return open_backend()
     selector = f"{name}:{device}" if device else name
     return open_backend(selector, origin=options.origins.get("backend.name", "argument"))
 

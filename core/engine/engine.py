@@ -6,7 +6,7 @@ import operator
 import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -290,8 +290,17 @@ class Engine:
         self._slot_of[live.request_id] = slot
 
     def _checked(self, prompt: Sequence[int], params: SamplingParams) -> tuple[int, ...]:
+        if not isinstance(params, SamplingParams):
+            raise RequestError(
+                "sampling parameters cannot be used",
+                where="params",
+                why=f"they are of type {type(params).__name__}",
+                fix="give a SamplingParams; SamplingParams.from_dict reads a mapping",
+            )
+        if isinstance(prompt, str | bytes | bytearray | Mapping | Set):
+            raise _refused(f"it is of type {type(prompt).__name__}", "give a list of token ids")
         try:
-            tokens = tuple(operator.index(token) for token in prompt)
+            tokens = tuple(_token_id(token) for token in prompt)
         except TypeError as error:
             raise _refused(f"it does not hold token ids: {error}", "give text, or a list of integers") from error
         limit, vocabulary = self._parts.max_model_len, self._parts.vocab_size
@@ -318,6 +327,12 @@ class Engine:
                 why=f"the model's rows have {hidden} values",
                 fix=f"give an array [N, {hidden}]",
             )
+
+
+def _token_id(token: object) -> int:
+    if isinstance(token, bool):
+        raise TypeError("a truth value is no token id")
+    return operator.index(token)  # type: ignore[arg-type]
 
 
 def _refused(why: str, fix: str) -> RequestError:

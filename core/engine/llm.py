@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tandem.config import EngineConfig, load_config
 from tandem.contract.backend import Backend
@@ -13,7 +15,7 @@ from tandem.contract.registry import parse_selector
 from tandem.engine.assembly import assemble
 from tandem.engine.engine import Engine
 from tandem.engine.outputs import RequestOutput, StreamPiece
-from tandem.errors import RequestError, TandemError
+from tandem.errors import ConfigError, RequestError, TandemError
 from tandem.sampling.params import SamplingParams
 from tandem.tokenizer.chat import render_chat
 from tandem.tokenizer.tokenizer import Tokenizer
@@ -44,14 +46,21 @@ class LLM:
         config: EngineConfig | None = None,
         show_progress: bool | None = None,
     ) -> None:
+        named = backend if isinstance(backend, str) else None
+        if config is not None and any(given is not None for given in (model, options, config_file, named)):
+            raise ConfigError(
+                "a ready configuration came with other options",
+                where="LLM(config=...)",
+                why="model, options, config_file and a named backend would be ignored beside it",
+                fix="put them into the configuration, or leave config out",
+            )
         chosen: dict[str, Any] = dict(options or {})
         if model is not None:
             chosen["model.path"] = str(model)
-        if isinstance(backend, str):
-            chosen["backend.name"], chosen["backend.device"] = parse_selector(backend)
-            backend = None
+        if named is not None:
+            chosen["backend.name"], chosen["backend.device"] = parse_selector(named)
         self.config = config or load_config(config_file, args=chosen)
-        self._assembly = assemble(self.config, backend, show_progress)
+        self._assembly = assemble(self.config, None if isinstance(backend, str) else backend, show_progress)
         self.engine = Engine(self._assembly)
         self._boxes: dict[int, deque[StreamPiece]] = {}  # what a step gave to requests whose reader comes later
 
@@ -161,7 +170,14 @@ class LLM:
 
 
 def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str) or (len(prompts) and all(isinstance(p, int) for p in prompts)):
+    if isinstance(prompts, bytes | bytearray | Mapping | Set) or not isinstance(prompts, Sequence | np.ndarray):
+        raise RequestError(
+            "prompts cannot be used",
+            where="prompts",
+            why=f"they are of type {type(prompts).__name__}",
+            fix="give a text, a list of token ids, or a list of those",
+        )
+    if isinstance(prompts, str) or (len(prompts) and all(isinstance(p, int | np.integer) for p in prompts)):
         return [prompts]  # type: ignore[list-item]
     return list(prompts)  # type: ignore[arg-type]
 
@@ -169,6 +185,13 @@ def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 def _params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * count
+    if isinstance(params, str | Mapping) or not isinstance(params, Sequence):
+        raise RequestError(
+            "sampling parameters cannot be used",
+            where="params",
+            why=f"they are of type {type(params).__name__}",
+            fix="give a SamplingParams, or a list with one per prompt",
+        )
     if len(params) != count:
         raise RequestError(
             "prompts and sampling parameters do not match",

@@ -19,6 +19,7 @@ from tandem.model.config_fields import Rule, read_dataclass, write_dataclass
 from tandem.model.config_rules import check_model
 
 Size = Annotated[int, Rule(minimum=1)]
+Count = Annotated[int, Rule(minimum=1, maximum=1 << 16)]  # things that are enumerated
 Grouped = Annotated[int, Rule(minimum=32, multiple=32)]  # quantised in groups of 32
 Index = Annotated[int, Rule(minimum=0)]
 Layers = Annotated[tuple[int, ...], Rule(minimum=0)]
@@ -50,20 +51,20 @@ class TextConfig:
     model_type: Annotated[str, Rule(only=("deepseek_v41_text",))]
     vocab_size: Size
     hidden_size: Grouped
-    num_hidden_layers: Size
+    num_hidden_layers: Count
     hidden_act: Annotated[str, Rule(only=("silu",))]
     rms_norm_eps: Positive
     max_position_embeddings: Size
     tie_word_embeddings: Annotated[bool, Rule(only=(False,))] = False
 
-    num_attention_heads: Size
+    num_attention_heads: Count
     num_key_value_heads: Annotated[int, Rule(only=(1,))]
     head_dim: Grouped
     qk_rope_head_dim: Annotated[int, Rule(minimum=2, multiple=2)]
     q_lora_rank: Grouped
-    o_groups: Size
+    o_groups: Count
     o_lora_rank: Grouped
-    sliding_window: Size
+    sliding_window: Count
     rope_theta: RopeBase
     compress_rope_theta: RopeBase
     rope_scaling: RopeScaling
@@ -75,17 +76,17 @@ class TextConfig:
     index_source_layer_ids: Layers
     index_k_source_layer_ids: Annotated[tuple[int, ...] | None, Rule(minimum=0)] = None
     candidate_source_layer_id: Annotated[int | None, Rule(minimum=_NO_CANDIDATE_SOURCE)] = None
-    candidate_topk_blocks: Size
-    candidate_block_size: Size
-    index_n_heads: Size
+    candidate_topk_blocks: Count
+    candidate_block_size: Count
+    index_n_heads: Count
     index_head_dim: Grouped
     index_topk: Size
     use_fp4_sparse_kv: Annotated[bool, Rule(only=(True,))] = True
 
     moe_intermediate_size: Grouped
-    n_routed_experts: Size
+    n_routed_experts: Count
     n_shared_experts: Annotated[int, Rule(only=(1,))]
-    num_experts_per_tok: Size
+    num_experts_per_tok: Count
     scoring_func: Annotated[str, Rule(only=("sqrtsoftplus",))]
     topk_method: Annotated[str, Rule(only=("noaux_tc",))]
     norm_topk_prob: Annotated[bool, Rule(only=(True,))]
@@ -93,28 +94,28 @@ class TextConfig:
     swiglu_limit: Positive
     num_hash_layers: Annotated[int, Rule(only=(0,))] = 0
 
-    hc_mult: Size
-    hc_sinkhorn_iters: Size
+    hc_mult: Count
+    hc_sinkhorn_iters: Count
     hc_eps: Positive
     hc_shifted: Annotated[bool, Rule(only=(True,))] = True
 
     engram_layer_ids: Layers
     engram_vocab_size: Annotated[int, Rule(minimum=2)]
     engram_num_embeddings: Annotated[tuple[int, ...], Rule(minimum=1)]
-    engram_max_ngram_size: Annotated[int, Rule(minimum=2)]
-    engram_n_heads: Size
+    engram_max_ngram_size: Annotated[int, Rule(minimum=2, maximum=64)]
+    engram_n_heads: Count
     engram_head_dim: Grouped
     engram_pad_token_id: Index
     engram_compressed_vocab_size: Size
 
-    num_nextn_predict_layers: Index
-    dspark_block_size: Size
+    num_nextn_predict_layers: Annotated[int, Rule(minimum=0, maximum=1 << 16)]
+    dspark_block_size: Count
     dspark_noise_token_id: Index
     dspark_target_layer_ids: Layers
     dspark_target_attn_input: Annotated[bool, Rule(only=(True,))] = True
     dspark_markov_rank: Size
-    dspark_n_routed_experts: Size
-    dspark_num_experts_per_tok: Size
+    dspark_n_routed_experts: Count
+    dspark_num_experts_per_tok: Count
 
     def __post_init__(self) -> None:
         if self.candidate_source_layer_id == _NO_CANDIDATE_SOURCE:
@@ -166,9 +167,9 @@ class VisionConfig:
     """The image encoder and its aligner."""
 
     model_type: Annotated[str, Rule(only=("deepseek_v41_vision",))] = "deepseek_v41_vision"
-    num_hidden_layers: Size
+    num_hidden_layers: Count
     hidden_size: Size
-    num_attention_heads: Size
+    num_attention_heads: Count
     intermediate_size: Size
     patch_size: Size
     downsample_ratio: Size
@@ -228,7 +229,7 @@ class ModelConfig:
                 why=error.strerror or str(error),
                 fix="give the path of a config.json file",
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(
                 "the model configuration is not valid JSON",
                 where=str(path),

@@ -28,6 +28,8 @@ class Rule:
     Args:
         only: the supported values; for list fields, of the elements.
         minimum: smallest value allowed; for list fields, of the elements.
+        maximum: largest value allowed, where it is less than what any model has (2^31, or 1e9 for numbers that are
+            not integers).
         above: the value must be greater than this.
         multiple: an integer must be a multiple of this.
         length: number of elements of a list field.
@@ -36,6 +38,7 @@ class Rule:
 
     only: tuple[object, ...] | None = None
     minimum: float | None = None
+    maximum: float | None = None
     above: float | None = None
     multiple: int | None = None
     length: int | None = None
@@ -43,6 +46,9 @@ class Rule:
 
 
 _ANYTHING = Rule()
+# No model has larger numbers; larger ones would overflow far from here.
+LARGEST_INTEGER = 1 << 31
+LARGEST_FLOAT = 1e9
 
 
 def refuse(path: str, value: object, allowed: str) -> ConfigError:
@@ -147,7 +153,7 @@ def _read_value(hint: Any, value: object, path: str, rule: Rule) -> object:
 
 def _read_scalar(hint: type, value: object, path: str, rule: Rule) -> object:
     # bool is a subclass of int in Python, but `true` is not a layer count.
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_FLOAT:
         value = float(value)
     if type(value) is not hint or (isinstance(value, float) and not math.isfinite(value)):
         raise refuse(path, value, _JSON_NAMES[hint])
@@ -156,6 +162,9 @@ def _read_scalar(hint: type, value: object, path: str, rule: Rule) -> object:
     if isinstance(value, int | float):
         if rule.minimum is not None and value < rule.minimum:
             raise refuse(path, value, f"{rule.minimum} or more")
+        largest = rule.maximum or (LARGEST_INTEGER if hint is int else LARGEST_FLOAT)
+        if value > largest:
+            raise refuse(path, value, f"at most {largest:g}")
         if rule.above is not None and value <= rule.above:
             raise refuse(path, value, f"more than {rule.above}")
         if rule.multiple is not None and value % rule.multiple:
