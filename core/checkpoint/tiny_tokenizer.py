@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deepseek_recipe import SpecialToken
@@ -13,9 +14,9 @@ VOCAB_SIZE = 512
 NOISE_TOKEN_ID = 499
 IMAGE_TOKEN_ID = 500
 _FIRST_BYTE_ID = 3
-_FIRST_MERGE_ID = _FIRST_BYTE_ID + 256
+FIRST_MERGE_ID = _FIRST_BYTE_ID + 256
 _FIRST_SPECIAL_ID = 480
-_SPECIALS = (
+SPECIALS = (
     SpecialToken.ThinkingStart,
     SpecialToken.ThinkingEnd,
     SpecialToken.System,
@@ -46,24 +47,46 @@ _WORDS = (
 def build_tiny_tokenizer() -> Tokenizer:
     """A tokenizer of 512 tokens: bos 0, eos 1, pad 2, bytes 3..258, merges, special tokens, fillers."""
     alphabet = byte_alphabet()
-    vocab = {symbol: _FIRST_BYTE_ID + byte for byte, symbol in enumerate(alphabet)}
-    merges: list[tuple[str, str]] = []
+    merges: dict[str, tuple[str, str]] = {}
     for word in _merge_words(alphabet[ord(" ")]):
         for end in range(2, len(word) + 1):
             piece = word[:end]
-            if piece not in vocab and _FIRST_MERGE_ID + len(merges) < _FIRST_SPECIAL_ID:
-                vocab[piece] = _FIRST_MERGE_ID + len(merges)
-                merges.append((word[: end - 1], word[end - 1]))
-    added = _added_tokens()
+            if piece not in merges and FIRST_MERGE_ID + len(merges) < _FIRST_SPECIAL_ID:
+                merges[piece] = (word[: end - 1], word[end - 1])
+    added = special_token_ids(_FIRST_SPECIAL_ID, NOISE_TOKEN_ID, IMAGE_TOKEN_ID)
+    return byte_level_tokenizer(list(merges.values()), added, VOCAB_SIZE)
+
+
+def byte_level_tokenizer(
+    merges: Sequence[tuple[str, str]], added: Mapping[str, int], vocab_size: int
+) -> Tokenizer:
+    """A byte-level BPE tokenizer of ``vocab_size`` tokens.
+
+    Args:
+        merges: pairs in the order of their ids, which start at ``FIRST_MERGE_ID``.
+        added: ids of the special tokens, from :func:`special_token_ids`.  Ids that remain become
+            special fillers.
+    """
+    vocab = {symbol: _FIRST_BYTE_ID + byte for byte, symbol in enumerate(byte_alphabet())}
+    vocab |= {left + right: FIRST_MERGE_ID + i for i, (left, right) in enumerate(merges)}
     taken = set(vocab.values()) | set(added.values())
-    free = [token_id for token_id in range(VOCAB_SIZE) if token_id not in taken]
-    added |= {f"<｜reserved▁{token_id}｜>": token_id for token_id in free}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab | added, merges=merges))
+    free = [token_id for token_id in range(vocab_size) if token_id not in taken]
+    special = {**added, **{f"<｜reserved▁{token_id}｜>": token_id for token_id in free}}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab | special, merges=list(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
-    ordered = sorted(added, key=added.__getitem__)
+    ordered = sorted(special, key=special.__getitem__)
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in ordered])
     return tokenizer
+
+
+def special_token_ids(first_id: int, noise_id: int, image_id: int) -> dict[str, int]:
+    """Ids of the special tokens: bos 0, eos 1, pad 2, and from ``first_id`` on those of the chat format."""
+    added = {SpecialToken.Bos.default_str(): 0, SpecialToken.Eos.default_str(): 1, "<｜▁pad▁｜>": 2}
+    added |= {token.default_str(): first_id + i for i, token in enumerate(SPECIALS)}
+    added["<｜draft▁noise｜>"] = noise_id
+    added[SpecialToken.Image.default_str()] = image_id
+    return added
 
 
 def write_tiny_tokenizer(path: Path) -> None:
@@ -74,11 +97,3 @@ def write_tiny_tokenizer(path: Path) -> None:
 def _merge_words(space: str) -> list[str]:
     words = _WORDS.split()
     return [space + word for word in words] + words
-
-
-def _added_tokens() -> dict[str, int]:
-    added = {SpecialToken.Bos.default_str(): 0, SpecialToken.Eos.default_str(): 1, "<｜▁pad▁｜>": 2}
-    added |= {token.default_str(): _FIRST_SPECIAL_ID + i for i, token in enumerate(_SPECIALS)}
-    added["<｜draft▁noise｜>"] = NOISE_TOKEN_ID
-    added[SpecialToken.Image.default_str()] = IMAGE_TOKEN_ID
-    return added

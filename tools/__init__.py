@@ -1,0 +1,1 @@
+"""Tools of the repository, run from its root; no part of the package."""
