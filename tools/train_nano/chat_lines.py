@@ -81,9 +81,9 @@ STOP_WORDS = frozenset(
     "sixty seventy eighty ninety eight nine ourselves afterward afterwards anyway cannot shan hasn haven hadn aren "
     "wouldn couldn shouldn weren theirs ours hers aside ago everywhere somewhere nobody none someone something "
     "therein thereof therewith hereby moreover assuredly immediately utterly greatly exceedingly throughout "
-    "continually certainly likewise diligently altogether abundantly speedily quickly suddenly earnestly exactly freely openly "
-    "ahead please near seeing looked look looks looking gets puts runs ran coming meeting bringing receive received "
-    "receives carried carry told asked ask asks saw gives takes dwells dwelt lived end side high right cut cast "
-    "inside outside outer inner greater better fewer stronger continued finished happens "
+    "continually certainly likewise diligently altogether abundantly speedily quickly suddenly earnestly exactly "
+    "freely openly ahead please near seeing looked look looks looking gets puts runs ran coming meeting bringing "
+    "receive received receives carried carry told asked ask asks saw gives takes dwells dwelt lived end side high "
+    "right cut cast inside outside outer inner greater better fewer stronger continued finished happens "
     "knew known knows seem seems seemed held hold".split()
 )
