@@ -1,4 +1,4 @@
-"""Optimiser by parameter kind, learning-rate schedule, expert balancing, the pull onto the stored grid."""
+"""AdamW by parameter kind, learning-rate schedule, expert balancing, the pull onto the stored grid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import torch
 
 from tools.train_nano.graph import Observations
-from tools.train_nano.muon import Muon
 from tools.train_nano.parameters import stored_value
 
 Tensor = torch.Tensor
@@ -18,62 +17,49 @@ _BETAS = (0.9, 0.95)
 
 
 class Optimiser:
-    """Muon for the matrices inside the layers, AdamW for everything else.
+    """AdamW over named parameters.
 
     Args:
-        parameters: those to train, by name.
-        rate: peak learning rate of AdamW.
-        matrix_rate: peak learning rate of Muon.
+        parameters: those to train.
+        rate: peak learning rate.
         decay: weight decay of matrices; vectors, tables and hyper-connections have none.
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], rate: float, matrix_rate: float, decay: float) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], rate: float, decay: float) -> None:
         self.parameters = dict(parameters)
-        matrices = {name: value for name, value in self.parameters.items() if _is_matrix(name, value)}
-        rest = {name: value for name, value in self.parameters.items() if name not in matrices}
-        self._parts: list[torch.optim.Optimizer] = [
-            Muon([{"params": list(matrices.values()), "lr": matrix_rate, "weight_decay": decay}]),
-            torch.optim.AdamW(
-                [{"params": [v], "lr": rate * _relative_rate(n), "weight_decay": 0.0} for n, v in rest.items()],
-                betas=_BETAS,
-                eps=1e-10,
-                fused=True,
-            ),
+        groups = [
+            {"params": [value], "lr": rate * _relative_rate(name), "weight_decay": decay * _decays(name, value)}
+            for name, value in self.parameters.items()
         ]
-        self._peaks = [[float(group["lr"]) for group in part.param_groups] for part in self._parts]
+        self._peaks = [rate * _relative_rate(name) for name in self.parameters]
+        self._adam = torch.optim.AdamW(groups, betas=_BETAS, eps=1e-10, fused=True)
 
     def step(self, share_of_peak: float) -> float:
         """One step at a share of the peak rate from the gradients present; returns their norm before clipping to 1."""
         norm = torch.nn.utils.clip_grad_norm_(list(self.parameters.values()), 1.0)
-        for part, peaks in zip(self._parts, self._peaks, strict=True):
-            for group, peak in zip(part.param_groups, peaks, strict=True):
-                group["lr"] = peak * share_of_peak
-            part.step()
-            part.zero_grad(set_to_none=True)
+        for group, peak in zip(self._adam.param_groups, self._peaks, strict=True):
+            group["lr"] = peak * share_of_peak
+        self._adam.step()
+        self._adam.zero_grad(set_to_none=True)
         return float(norm)
 
     def state(self) -> dict[str, Tensor]:
         """Moments and counts as ``moment/name``, for `load`."""
         return {
             f"{moment}/{name}": tensor
-            for part in self._parts
             for name, value in self.parameters.items()
-            for moment, tensor in part.state.get(value, {}).items()
+            for moment, tensor in self._adam.state.get(value, {}).items()
         }
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Continue from `state`."""
         for key, tensor in state.items():
             moment, _, name = key.partition("/")
-            value = self.parameters[name]
-            part = self._parts[0] if _is_matrix(name, value) else self._parts[1]
-            part.state[value][moment] = tensor.clone()
+            self._adam.state[self.parameters[name]][moment] = tensor.clone()
 
 
-def _is_matrix(name: str, value: Tensor) -> bool:
-    """Matrices that act on hidden vectors; tables, the head and hyper-connections are not among them."""
-    outside = name in ("embed", "head") or name.endswith((".embed", "_weight", "markov_head.head", "ffn.gate"))
-    return value.ndim > 1 and not outside and ".hc_" not in name
+def _decays(name: str, value: Tensor) -> bool:
+    return value.ndim > 1 and not name.endswith(("embed", "q_weight", "k_weight")) and ".hc_" not in name
 
 
 def _relative_rate(name: str) -> float:

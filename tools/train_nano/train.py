@@ -37,8 +37,7 @@ class Recipe:
         steps: optimiser steps.
         batch: rows of a step; half as many in the long phase.
         length: predicted tokens of a row; twice as many in the long phase.
-        rate: peak learning rate of AdamW.
-        matrix_rate: peak learning rate of Muon.
+        rate: peak learning rate.
         decay: weight decay.
         dropout: share of each sub-layer's output that is dropped.
         align: weight of the indexer's loss; it moves only the indexer.
@@ -48,11 +47,10 @@ class Recipe:
         text: fields of ``text_config`` that differ from the shipped model.
     """
 
-    steps: int = 3600
+    steps: int = 2800
     batch: int = 8
     length: int = 256
     rate: float = 3e-3
-    matrix_rate: float = 8e-3
     decay: float = 0.1
     dropout: float = 0.1
     align: float = 0.2
@@ -79,7 +77,7 @@ class Trainer:
         start = initial_parameters(self.config, recipe.seed)
         self.parameters = {name: start[name] for name in backbone_names(self.config)}
         trained = {n: p.requires_grad_(True) for n, p in self.parameters.items() if not n.endswith("gate.bias")}
-        self.optimiser = Optimiser(trained, recipe.rate, recipe.matrix_rate, recipe.decay)
+        self.optimiser = Optimiser(trained, recipe.rate, recipe.decay)
         self.step = 0
         self._check_recipe()
         if (out / "state.safetensors").exists():
