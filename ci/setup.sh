@@ -25,7 +25,7 @@ fi
 pip=(.venv/bin/python -m pip --disable-pip-version-check -qq install -c ci/constraints.txt)
 echo "==> installing pinned dependencies (about 1 GB, a minute or two the first time)"
 "${pip[@]}" setuptools
-"${pip[@]}" --no-build-isolation --editable '.[test]'
+"${pip[@]}" --no-build-isolation --editable '.[test,train]'
 .venv/bin/python - <<'PY'
 from tandem.backends.cpu.native import native_status
 
