@@ -1,0 +1,256 @@
+"""Train the draft module after the backbone: ``python -m tools.train_nano.draft --out build/nano/draft``.
+
+The backbone is frozen.  Every step runs it over a batch, places anchors in each row, and teaches the blocks after
+them its distributions.  Stopped, it resumes where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from tandem.model.config import ModelConfig
+from tools.train_nano.dataset import DEFAULT_DIR, Batches, load_dataset
+from tools.train_nano.draft_graph import DraftGraph, gather_rows
+from tools.train_nano.evaluate import windows
+from tools.train_nano.fakequant import STORED
+from tools.train_nano.fuse import enable_fusion
+from tools.train_nano.graph import NanoGraph, backbone_names
+from tools.train_nano.optimise import Optimiser, pull_to_grid, schedule
+from tools.train_nano.parameters import initial_parameters
+from tools.train_nano.plan import Phases, phase
+from tools.train_nano.settings import nano_config
+from tools.train_nano.state import Log, load_state, save_state
+
+Tensor = torch.Tensor
+
+_PHASES = Phases(weights=0.0, sparse=0.0, activations=0.0, long=1.0, pull=0.8)  # quantised from the start
+_VALID_ROWS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRecipe:
+    """Everything that decides a run, besides the data and the backbone.
+
+    Args:
+        steps: optimiser steps.
+        batch: rows of a step.
+        length: positions of a row.
+        stride: distance between the anchors of a row; where the first one stands is random.
+        rate: peak learning rate.
+        decay: weight decay.
+        discount: weight of a row of a block relative to the row before it.
+        balance: step of the router biases.
+        chat_share: share of rows with conversations.
+        seed: of weights, batches and anchors.
+        text: fields of ``text_config`` that differ from the shipped model.
+    """
+
+    steps: int = 600
+    batch: int = 8
+    length: int = 256
+    stride: int = 4
+    rate: float = 3e-3
+    decay: float = 0.1
+    discount: float = 0.9
+    balance: float = 2e-2
+    chat_share: float = 0.12
+    seed: int = 0
+    text: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLosses:
+    """Losses of the rows of blocks, each f32 [B, A, K].
+
+    Args:
+        draft: cross entropy with the backbone's distribution, nats.
+        confidence: binary cross entropy of the confidence with `overlap`, nats; moves the projection only.
+        overlap: probability that a draft drawn at temperature 1 is accepted, a constant.
+        loads: stage -> rows of each expert.
+    """
+
+    draft: Tensor
+    confidence: Tensor
+    overlap: Tensor
+    loads: dict[int, Tensor]
+
+
+def block_losses(
+    graph: DraftGraph, weights: Mapping[str, Tensor], tokens: Tensor, anchors: Tensor
+) -> BlockLosses:
+    """Losses of the blocks after anchors [B, A] in tokens [B, L + 1], the tokens themselves as Markov inputs.
+
+    `weights` are those of backbone and draft module, from `NanoGraph.stored`; no gradient reaches the backbone.
+    """
+    nano = graph.graph
+    rows = anchors.unsqueeze(-1) + torch.arange(graph.text.dspark_block_size)
+    with torch.no_grad():
+        final, seen = nano.hidden(weights, tokens[:, :-1])
+        wanted = torch.softmax(nano.logits(weights, gather_rows(final, rows)), dim=-1)
+    context = graph.context(weights, seen.taps)
+    previous = tokens.gather(1, rows.flatten(1)).view(rows.shape)
+    hidden, loads = graph.block(weights, context, anchors, previous[..., 0])
+    embedded, shift = graph.markov(weights, previous)
+    log_p = torch.log_softmax(graph.base_logits(weights, hidden) + shift, dim=-1)
+    overlap = torch.minimum(log_p.detach().exp(), wanted).sum(-1)
+    belief = graph.confidence(weights, hidden.detach(), embedded.detach())
+    confidence = torch.nn.functional.binary_cross_entropy_with_logits(belief, overlap, reduction="none")
+    return BlockLosses(-(wanted * log_p).sum(-1), confidence, overlap, loads)
+
+
+class DraftTrainer:
+    """A run that can be continued.
+
+    Args:
+        data: directory of `tools.train_nano.dataset`.
+        run: directory of the backbone's run.
+        out: directory of this run: ``state.safetensors``, ``log.jsonl``, ``recipe.json``.
+    """
+
+    def __init__(self, recipe: DraftRecipe, data: Path, run: Path, out: Path) -> None:
+        self.recipe, self.out = recipe, out
+        self.dataset = load_dataset(data)
+        self.batches = Batches(self.dataset, recipe.batch, recipe.length, recipe.seed, recipe.chat_share)
+        tokenizer_json = data / "tokenizer.json"
+        self.config: ModelConfig = nano_config(tokenizer_json, recipe.text)
+        self.graph = NanoGraph(self.config, tokenizer_json, phase(0, recipe.steps, _PHASES).precision)
+        self.exact = NanoGraph(self.config, tokenizer_json, STORED)
+        backbone = run / "state.safetensors"
+        with torch.no_grad():
+            self.backbone = self.graph.stored(load_state(backbone)[1])
+        names = set(backbone_names(self.config))
+        start = initial_parameters(self.config, recipe.seed)
+        self.parameters = {name: value for name, value in start.items() if name not in names}
+        trained = {n: p.requires_grad_(True) for n, p in self.parameters.items() if not n.endswith("gate.bias")}
+        self.optimiser = Optimiser(trained, recipe.rate, recipe.decay)
+        self.step = 0
+        self._check_recipe(hashlib.sha256(backbone.read_bytes()).hexdigest())
+        if (out / "state.safetensors").exists():
+            self._resume()
+        self.log = Log(out / "log.jsonl", self.step)
+
+    def _check_recipe(self, backbone: str) -> None:
+        path = self.out / "recipe.json"
+        wanted = json.loads(json.dumps(dataclasses.asdict(self.recipe) | {"backbone_sha256": backbone}))
+        if path.exists() and json.loads(path.read_text(encoding="utf-8")) != wanted:
+            raise SystemExit(f"{path} holds another recipe or backbone: choose another --out, or remove it")
+        self.out.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+
+    def _resume(self) -> None:
+        self.step, parameters, moments = load_state(self.out / "state.safetensors")
+        with torch.no_grad():
+            for name, value in self.parameters.items():
+                value.copy_(parameters[name])
+        self.optimiser.load(moments)
+
+    def save(self) -> None:
+        """Write the state."""
+        save_state(self.out / "state.safetensors", self.step, self.parameters, self.optimiser.state())
+
+    def run(self, until: int, report_every: int = 100) -> None:
+        """Train to a step, with a validation and a saved state every `report_every` steps and at the end."""
+        bar = tqdm(total=until, initial=self.step, desc="draft", unit="step", disable=None)
+        while self.step < until:
+            started = time.perf_counter()
+            values: dict[str, Any] = dict(self.advance())
+            seconds = time.perf_counter() - started
+            bar.update(1)
+            bar.set_postfix(loss=f"{values['loss']:.3f}")
+            if self.step % report_every == 0 or self.step == until:
+                values |= self.validate()
+                self.save()
+            self.log.write(step=self.step - 1, seconds=round(seconds, 3), **values)
+        bar.close()
+
+    def advance(self) -> dict[str, float]:
+        """One optimiser step."""
+        recipe, now = self.recipe, phase(self.step, self.recipe.steps, _PHASES)
+        generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + self.step)
+        tokens, share = self.batches.batch(self.step)
+        anchors = self._anchors(len(tokens), generator)
+        weights = self.backbone | self.graph.stored(self.parameters)
+        losses = block_losses(DraftGraph(self.graph), weights, tokens, anchors)
+        counted = self._counted(share, anchors)
+        total = counted.sum().clamp_min(1.0)
+        loss = (losses.draft * counted).sum() / total
+        confidence = (losses.confidence * counted).sum() / total
+        (loss + confidence).backward()
+        part = schedule(self.step, recipe.steps)
+        norm = self.optimiser.step(part)
+        self._balance(losses.loads, recipe.balance * max(part, 0.05))
+        if now.pull > 0.0:
+            pull_to_grid(self.parameters, self.graph.dtypes, now.pull)
+        self.step += 1
+        if self.step == recipe.steps:
+            pull_to_grid(self.parameters, self.graph.dtypes, 1.0)
+        overlap = float((losses.overlap * counted).sum() / total)
+        worst = max(float(load.max() / load.float().mean()) for load in losses.loads.values())
+        return {
+            "loss": loss.item(), "confidence": confidence.item(), "overlap": overlap, "norm": norm, "imbalance": worst
+        }  # fmt: skip
+
+    def _anchors(self, rows: int, generator: torch.Generator) -> Tensor:
+        """Positions [B, A]; a block needs a feature before it and targets for all of its rows."""
+        recipe, k = self.recipe, self.config.text.dspark_block_size
+        count = (recipe.length - k - recipe.stride) // recipe.stride + 1
+        first = torch.randint(1, recipe.stride + 1, (rows, 1), generator=generator)
+        return first + recipe.stride * torch.arange(count)
+
+    def _counted(self, share: Tensor, anchors: Tensor) -> Tensor:
+        """Weight [B, A, K] of the rows: none from the first on that proposes what is not to be learnt."""
+        k = self.config.text.dspark_block_size
+        rows = anchors.unsqueeze(-1) + torch.arange(k)
+        learnt = share.gather(1, rows.flatten(1)).view(rows.shape)
+        return learnt.cumprod(-1) * self.recipe.discount ** torch.arange(k)
+
+    def _balance(self, loads: Mapping[int, Tensor], rate: float) -> None:
+        """Move each router bias towards even load."""
+        for stage, load in loads.items():
+            bias = self.parameters[f"mtp.{stage}.ffn.gate.bias"]
+            bias += rate * torch.sign(load.float().mean() - load.float())
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, Any]:
+        """Loss and overlap of every row of the blocks on part of the validation stream, in stored precision."""
+        k, graph = self.config.text.dspark_block_size, DraftGraph(self.exact)
+        tokens, counted = windows(self.dataset.valid, self.recipe.length)
+        tokens, counted = tokens[:_VALID_ROWS], counted[:_VALID_ROWS]
+        weights = self.backbone | self.exact.stored(self.parameters)
+        anchors = torch.arange(1, self.recipe.length - k + 1, k).expand(len(tokens), -1)
+        rows = anchors.unsqueeze(-1) + torch.arange(k)
+        share = counted.float().gather(1, rows.flatten(1)).view(rows.shape).cumprod(-1)
+        losses = block_losses(graph, weights, tokens, anchors)
+        means = [(part * share).sum((0, 1)) / share.sum((0, 1)) for part in (losses.draft, losses.overlap)]
+        return {"valid_loss": float(means[0].mean()), "valid_overlap": means[1].tolist()}
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Train the small model's draft module.")
+    parser.add_argument("--data", type=Path, default=DEFAULT_DIR, help="directory of tools.train_nano.dataset")
+    parser.add_argument("--run", type=Path, default=Path("build/nano/run"), help="of tools.train_nano.train")
+    parser.add_argument("--out", type=Path, default=Path("build/nano/draft"), help="directory of the run")
+    parser.add_argument("--steps", type=int, default=DraftRecipe().steps, help="optimiser steps (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of weights, batches and anchors (%(default)s)")
+    parser.add_argument("--compile", action="store_true", help="compile elementwise chains: a minute more, then faster")
+    arguments = parser.parse_args()
+    if arguments.compile:
+        enable_fusion()
+    recipe = DraftRecipe(steps=arguments.steps, seed=arguments.seed)
+    DraftTrainer(recipe, arguments.data, arguments.run, arguments.out).run(arguments.steps)
+
+
+if __name__ == "__main__":
+    main()
