@@ -19,7 +19,6 @@ from tools.train_nano.dataset import DEFAULT_DIR
 from tools.train_nano.fuse import enable_fusion
 from tools.train_nano.plots import ablation_plot
 from tools.train_nano.reports import REPORTS, Report, table, write_report
-from tools.train_nano.settings import nano_config
 from tools.train_nano.state import read_log
 from tools.train_nano.train import Recipe, Trainer
 

@@ -15,13 +15,15 @@ from tools.train_nano.state import load_state
 Report = Mapping[str, Any]
 REPORTS = Path("build/nano/reports")
 RUN = Path("build/nano/run")
+MODEL = Path("build/nano/model")
 
 
-def write_report(name: str, report: Report, directory: Path, draw: Callable[[Report, Path], None]) -> None:
-    """Write ``<name>.json`` and its picture ``<name>.png``."""
+def write_report(name: str, report: Report, directory: Path, draw: Callable[[Report, Path], None] | None) -> None:
+    """Write ``<name>.json`` and, if it has one, its picture ``<name>.png``."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    draw(report, directory / f"{name}.png")
+    if draw is not None:
+        draw(report, directory / f"{name}.png")
 
 
 def read_report(name: str, directory: Path) -> dict[str, Any] | None:
@@ -46,8 +48,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Any]], formats: Mapping[
 
     cells = [list(heads), *([cell(h, v) for h, v in zip(heads, row, strict=True)] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(heads))]
-    lines = ("  ".join([r[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(r[1:], widths[1:], strict=True))]) for r in cells)
-    return "\n".join(line.rstrip() for line in lines)
+    padded = ([r[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(r[1:], widths[1:], strict=True))] for r in cells)
+    return "\n".join("  ".join(row).rstrip() for row in padded)
 
 
 def run_parameters(run: Path) -> tuple[int, dict[str, torch.Tensor]]:
