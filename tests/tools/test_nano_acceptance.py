@@ -1,4 +1,4 @@
-"""The law of rejection sampling and the figures of a measurement."""
+"""The law of rejection sampling, the figures of a measurement, the fit of the confidence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tools.train_nano.acceptance import Steps, calibration_error, distribution, draw, reliability, report, verify
+from tools.train_nano.draft import fit_logistic
 
 # Weights, in eighths, of three tokens after the one before; None begins.  All thresholds that rejection sampling
 # derives from them are multiples of 1/24, so a grid of uniform numbers gives exact probabilities.
@@ -66,3 +67,15 @@ def test_report() -> None:
     bins = reliability(torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0]))
     assert [part["events"] for part in bins] == [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]
     assert calibration_error(bins) == 0.0
+
+
+def test_fit_of_the_confidence() -> None:
+    """Exact probabilities give back their projection; one constant feature gives the weighted mean's logit."""
+    generator = torch.Generator().manual_seed(8)
+    w = torch.tensor([1.0, 0.1, -9.0, 0.5])
+    x = torch.randn((200, 4), generator=generator) * torch.tensor([1.0, 10.0, 0.1, 1.0])
+    fitted = fit_logistic(x, torch.sigmoid(x @ w), torch.rand(200, generator=generator), 0.0)
+    torch.testing.assert_close(fitted, w, rtol=1e-4, atol=1e-4)
+    constant = fit_logistic(torch.ones(2, 1), torch.tensor([0.0, 1.0]), torch.tensor([1.0, 3.0]), 0.0)
+    assert float(constant) == pytest.approx(math.log(3.0))
+    assert abs(float(fit_logistic(torch.ones(2, 1), torch.ones(2), torch.ones(2), 1e6))) < 1e-5  # the prior wins

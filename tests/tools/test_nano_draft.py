@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 
 from tandem.model.config import TextConfig
 from tools.train_nano.acceptance import Speculation
-from tools.train_nano.draft import DraftRecipe, DraftTrainer, block_losses
+from tools.train_nano.draft import DraftRecipe, DraftTrainer, compare
 from tools.train_nano.draft_graph import DraftGraph
-from tools.train_nano.fakequant import FULL, STORED
+from tools.train_nano.fakequant import FULL, STORED, round_bf16
 from tools.train_nano.graph import NanoGraph, backbone_names
 from tools.train_nano.parameters import initial_parameters
 from tools.train_nano.settings import nano_config
@@ -39,9 +39,7 @@ SMALL: dict[str, Any] = {
     "index_n_heads": 2,
     "index_topk": 16,
     "moe_intermediate_size": 32,
-    "n_routed_experts": 4,
     "engram_layer_ids": [1],
-    "engram_vocab_size": 101,
     "dspark_block_size": 3,
     "dspark_target_layer_ids": [1, 2],
     "dspark_markov_rank": 32,
@@ -54,9 +52,7 @@ LENGTH, K, WINDOW = 40, 3, 8
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data directory with texts of twenty tokens that follow one another with some regularity."""
     path = tmp_path_factory.mktemp("data")
-    train_tokenizer(["the water was near the bread when the lion saw it, and it was good"]).save(
-        str(path / "tokenizer.json")
-    )
+    train_tokenizer(["the water was near the bread when the lion saw it"]).save(str(path / "tokenizer.json"))
     generator = torch.Generator().manual_seed(0)
 
     def stream(count: int) -> Tensor:
@@ -287,36 +283,36 @@ def test_quantised_blocks_equal_the_slow_form(
     assert distance < 0.4
 
 
-def test_losses_move_what_they_should(nano: NanoGraph, weights: dict[str, Tensor]) -> None:
+def test_loss_moves_the_drafts_only(nano: NanoGraph, weights: dict[str, Tensor]) -> None:
     tokens = torch.randint(260, 1000, (2, LENGTH + 1), generator=torch.Generator().manual_seed(4))
     names = [name for name in weights if not name.endswith("gate.bias")]
     leaves = {name: weights[name].clone().requires_grad_(name in names) for name in weights}
-    losses = block_losses(DraftGraph(nano), leaves, tokens, ANCHORS[:, :2])
-    assert losses.draft.shape == (2, 2, K)
-    by_confidence = torch.autograd.grad(
-        losses.confidence.sum(), [leaves[name] for name in names], allow_unused=True, retain_graph=True
-    )
-    moved = {name for name, gradient in zip(names, by_confidence, strict=True) if gradient is not None}
-    assert moved == {"mtp.1.confidence_head.proj"}
+    found = compare(DraftGraph(nano), leaves, tokens, ANCHORS[:, :2])
+    assert found.loss.shape == (2, 2, K) and found.features.shape == (2, 2, K, 64 + 32)
+    assert not any(part.requires_grad for part in (found.overlap, found.passed, found.features))
+    gradients = torch.autograd.grad(found.loss.sum(), [leaves[name] for name in names], allow_unused=True)
+    moved = {name for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
     own = set(names) - set(backbone_names(nano.config))
-    by_draft = torch.autograd.grad(losses.draft.sum(), [leaves[name] for name in names], allow_unused=True)
-    moved = {name for name, gradient in zip(names, by_draft, strict=True) if gradient is not None}
     assert moved == own - {"mtp.1.confidence_head.proj"} | {"embed", "head"}
 
 
 def test_targets_and_markov_inputs_are_those_of_their_row(nano: NanoGraph, weights: dict[str, Tensor]) -> None:
     """Row i of anchor a: the backbone's distribution after a + i, the token at a + i as Markov input."""
     tokens = torch.randint(260, 1000, (1, LENGTH + 1), generator=torch.Generator().manual_seed(5))
-    graph = DraftGraph(nano)
-    losses = block_losses(graph, weights, tokens, torch.tensor([[11]]))
+    graph, anchor = DraftGraph(nano), torch.tensor([[11]])
+    found = compare(graph, weights, tokens, anchor)
     final, seen = nano.hidden(weights, tokens[:, :-1])
-    hidden, _ = graph.block(weights, graph.context(weights, seen.taps), torch.tensor([[11]]), tokens[:, 11:12])
+    hidden, _ = graph.block(weights, graph.context(weights, seen.taps), anchor, tokens[:, 11:12])
     for i in range(K):
-        target = torch.softmax(final[0, 11 + i] @ weights["head"].t(), -1)
-        logits = graph.base_logits(weights, hidden[0, 0, i]) + graph.markov(weights, tokens[0, 11 + i])[1]
-        p = torch.softmax(logits, -1)
-        torch.testing.assert_close(losses.draft[0, 0, i], -(target * p.log()).sum(), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(losses.overlap[0, 0, i], 1 - (target - p).abs().sum() / 2, rtol=1e-4, atol=1e-5)
+        q = torch.softmax(final[0, 11 + i] @ weights["head"].t(), -1)
+        embedded, shift = graph.markov(weights, tokens[0, 11 + i])
+        p = torch.softmax(graph.base_logits(weights, hidden[0, 0, i]) + shift, -1)
+        said = tokens[0, 12 + i]
+        wanted = (-(q * p.log()).sum(), 1 - (q - p).abs().sum() / 2, (p[said] / q[said]).clamp_max(1.0))
+        for value, right in zip((found.loss, found.overlap, found.passed), wanted, strict=True):
+            torch.testing.assert_close(value[0, 0, i], right, rtol=1e-4, atol=1e-5)
+        belief = found.features[0, 0, i] @ weights["mtp.1.confidence_head.proj"][0]
+        torch.testing.assert_close(graph.confidence(weights, hidden[0, 0, i], embedded), belief)
 
 
 RECIPE = DraftRecipe(steps=4, batch=2, length=LENGTH, stride=4, text=SMALL)
@@ -347,11 +343,12 @@ def test_training_lowers_the_loss_and_ends_on_the_grid(data: Path, backbone: Pat
     trainer = DraftTrainer(recipe, data, backbone, tmp_path)
     before = trainer.validate()["valid_loss"]
     trainer.run(12)
-    # The random backbone's distribution is nearly flat: its entropy, the least that can be reached, is about log V.
     assert read_log(tmp_path / "log.jsonl")[-1]["valid_loss"] < before
     with torch.no_grad():
         stored = trainer.exact.stored(trainer.parameters)
     assert all(torch.equal(stored[name], value) for name, value in trainer.parameters.items())
+    start = initial_parameters(trainer.config, recipe.seed)["mtp.1.confidence_head.proj"]
+    assert not torch.equal(trainer.parameters["mtp.1.confidence_head.proj"], round_bf16(start))
 
 
 def test_another_backbone_is_refused(data: Path, backbone: Path, nano: NanoGraph, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Train the draft module after the backbone: ``python -m tools.train_nano.draft --out build/nano/draft``.
 
 The backbone is frozen.  Every step runs it over a batch, places anchors in each row, and teaches the blocks after
-them its distributions.  Stopped, it resumes where it was.
+them its distributions.  In the end the confidence, a logistic regression, is fitted on text that the backbone has not
+learnt.  Stopped, it resumes where it was.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tandem.model.config import ModelConfig
 from tools.train_nano.dataset import DEFAULT_DIR, Batches, load_dataset
 from tools.train_nano.draft_graph import DraftGraph, gather_rows
 from tools.train_nano.evaluate import windows
-from tools.train_nano.fakequant import STORED
+from tools.train_nano.fakequant import STORED, round_bf16
 from tools.train_nano.fuse import enable_fusion
 from tools.train_nano.graph import NanoGraph, backbone_names
 from tools.train_nano.optimise import Optimiser, pull_to_grid, schedule
@@ -36,6 +37,8 @@ Tensor = torch.Tensor
 
 _PHASES = Phases(weights=0.0, sparse=0.0, activations=0.0, long=1.0, pull=0.8)  # quantised from the start
 _VALID_ROWS = 24
+_NEWTON_STEPS = 12
+_PRIOR = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +73,29 @@ class DraftRecipe:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockLosses:
-    """Losses of the rows of blocks, each f32 [B, A, K].
+class Blocks:
+    """What the rows of blocks propose against what the backbone would say, [B, A, K].
 
     Args:
-        draft: cross entropy with the backbone's distribution, nats.
-        confidence: binary cross entropy of the confidence with `overlap`, nats; moves the projection only.
-        overlap: probability that a draft drawn at temperature 1 is accepted, a constant.
+        loss: cross entropy with the backbone's distribution, nats.
+        overlap: probability that a draft drawn at temperature 1 is accepted; no gradient.
+        passed: probability that the text's own token is accepted as a draft; no gradient.
+        features: what the confidence is a projection of [B, A, K, H + R]; no gradient.
         loads: stage -> rows of each expert.
     """
 
-    draft: Tensor
-    confidence: Tensor
+    loss: Tensor
     overlap: Tensor
+    passed: Tensor
+    features: Tensor
     loads: dict[int, Tensor]
 
 
-def block_losses(
-    graph: DraftGraph, weights: Mapping[str, Tensor], tokens: Tensor, anchors: Tensor
-) -> BlockLosses:
-    """Losses of the blocks after anchors [B, A] in tokens [B, L + 1], the tokens themselves as Markov inputs.
+def compare(graph: DraftGraph, weights: Mapping[str, Tensor], tokens: Tensor, anchors: Tensor) -> Blocks:
+    """Blocks after anchors [B, A] in tokens [B, L + 1], with the tokens themselves as Markov inputs.
 
-    `weights` are those of backbone and draft module, from `NanoGraph.stored`; no gradient reaches the backbone.
+    `weights` are those of backbone and draft module, from `NanoGraph.stored`; no gradient reaches the backbone's
+    layers.
     """
     nano = graph.graph
     rows = anchors.unsqueeze(-1) + torch.arange(graph.text.dspark_block_size)
@@ -99,14 +103,37 @@ def block_losses(
         final, seen = nano.hidden(weights, tokens[:, :-1])
         wanted = torch.softmax(nano.logits(weights, gather_rows(final, rows)), dim=-1)
     context = graph.context(weights, seen.taps)
-    previous = tokens.gather(1, rows.flatten(1)).view(rows.shape)
+    previous, said = (tokens.gather(1, (rows + ahead).flatten(1)).view(rows.shape) for ahead in (0, 1))
     hidden, loads = graph.block(weights, context, anchors, previous[..., 0])
     embedded, shift = graph.markov(weights, previous)
     log_p = torch.log_softmax(graph.base_logits(weights, hidden) + shift, dim=-1)
-    overlap = torch.minimum(log_p.detach().exp(), wanted).sum(-1)
-    belief = graph.confidence(weights, hidden.detach(), embedded.detach())
-    confidence = torch.nn.functional.binary_cross_entropy_with_logits(belief, overlap, reduction="none")
-    return BlockLosses(-(wanted * log_p).sum(-1), confidence, overlap, loads)
+    with torch.no_grad():
+        p = log_p.exp()
+        overlap = torch.minimum(p, wanted).sum(-1)
+        ratio = (p / wanted.clamp_min(1e-30)).gather(-1, said.unsqueeze(-1)).squeeze(-1)
+        features = torch.cat((hidden, embedded), dim=-1)
+    return Blocks(-(wanted * log_p).sum(-1), overlap, ratio.clamp_max(1.0), features, loads)
+
+
+def fit_logistic(features: Tensor, target: Tensor, weight: Tensor, prior: float) -> Tensor:
+    """Projection w [R] that makes sigmoid(features @ w) the likeliest probabilities, by Newton's method.
+
+    Args:
+        features: [N, R].
+        target: probabilities to predict [N].
+        weight: of each row [N].
+        prior: strength of a normal prior on w times the size of its feature, in rows.
+    """
+    x, y, share = features.double(), target.double(), weight.double()
+    size = x.square().mean(0).sqrt().clamp_min(1e-6)
+    x = x / size
+    w = torch.zeros(x.shape[1], dtype=torch.float64)
+    for _ in range(_NEWTON_STEPS):
+        belief = torch.sigmoid(x @ w)
+        gradient = x.t() @ (share * (belief - y)) + prior * w
+        curvature = (x * (share * belief * (1.0 - belief)).unsqueeze(-1)).t() @ x
+        w = w - torch.linalg.solve(curvature + prior * torch.eye(len(w), dtype=torch.float64), gradient)
+    return (w / size).float()
 
 
 class DraftTrainer:
@@ -129,16 +156,24 @@ class DraftTrainer:
         backbone = run / "state.safetensors"
         with torch.no_grad():
             self.backbone = self.graph.stored(load_state(backbone)[1])
-        names = set(backbone_names(self.config))
-        start = initial_parameters(self.config, recipe.seed)
-        self.parameters = {name: value for name, value in start.items() if name not in names}
-        trained = {n: p.requires_grad_(True) for n, p in self.parameters.items() if not n.endswith("gate.bias")}
+        self._k = self.config.text.dspark_block_size
+        self.last = f"mtp.{self.config.text.num_nextn_predict_layers - 1}."
+        self.parameters = self._start()
+        apart = ("gate.bias", "confidence_head.proj")
+        trained = {n: p.requires_grad_(True) for n, p in self.parameters.items() if not n.endswith(apart)}
         self.optimiser = Optimiser(trained, recipe.rate, recipe.decay)
         self.step = 0
         self._check_recipe(hashlib.sha256(backbone.read_bytes()).hexdigest())
         if (out / "state.safetensors").exists():
             self._resume()
         self.log = Log(out / "log.jsonl", self.step)
+
+    def _start(self) -> dict[str, Tensor]:
+        """Start values; the last norm, before a head that is trained already, is the backbone's."""
+        names = set(backbone_names(self.config))
+        start = initial_parameters(self.config, self.recipe.seed)
+        own = {name: value for name, value in start.items() if name not in names}
+        return own | {self.last + "norm": self.backbone["norm"].clone()}
 
     def _check_recipe(self, backbone: str) -> None:
         path = self.out / "recipe.json"
@@ -181,39 +216,36 @@ class DraftTrainer:
         tokens, share = self.batches.batch(self.step)
         anchors = self._anchors(len(tokens), generator)
         weights = self.backbone | self.graph.stored(self.parameters)
-        losses = block_losses(DraftGraph(self.graph), weights, tokens, anchors)
+        blocks = compare(DraftGraph(self.graph), weights, tokens, anchors)
         counted = self._counted(share, anchors)
         total = counted.sum().clamp_min(1.0)
-        loss = (losses.draft * counted).sum() / total
-        confidence = (losses.confidence * counted).sum() / total
-        (loss + confidence).backward()
+        loss = (blocks.loss * counted).sum() / total
+        loss.backward()
         part = schedule(self.step, recipe.steps)
         norm = self.optimiser.step(part)
-        self._balance(losses.loads, recipe.balance * max(part, 0.05))
+        self._balance(blocks.loads, recipe.balance * max(part, 0.05))
         if now.pull > 0.0:
             pull_to_grid(self.parameters, self.graph.dtypes, now.pull)
         self.step += 1
         if self.step == recipe.steps:
             pull_to_grid(self.parameters, self.graph.dtypes, 1.0)
-        overlap = float((losses.overlap * counted).sum() / total)
-        worst = max(float(load.max() / load.float().mean()) for load in losses.loads.values())
-        return {
-            "loss": loss.item(), "confidence": confidence.item(), "overlap": overlap, "norm": norm, "imbalance": worst
-        }  # fmt: skip
+            self.fit_confidence()
+        overlap = float((blocks.overlap * counted).sum() / total)
+        worst = max(float(load.max() / load.float().mean()) for load in blocks.loads.values())
+        return {"loss": loss.item(), "overlap": overlap, "norm": norm, "imbalance": worst}
 
     def _anchors(self, rows: int, generator: torch.Generator) -> Tensor:
         """Positions [B, A]; a block needs a feature before it and targets for all of its rows."""
-        recipe, k = self.recipe, self.config.text.dspark_block_size
-        count = (recipe.length - k - recipe.stride) // recipe.stride + 1
+        recipe = self.recipe
+        count = (recipe.length - self._k - recipe.stride) // recipe.stride + 1
         first = torch.randint(1, recipe.stride + 1, (rows, 1), generator=generator)
         return first + recipe.stride * torch.arange(count)
 
     def _counted(self, share: Tensor, anchors: Tensor) -> Tensor:
         """Weight [B, A, K] of the rows: none from the first on that proposes what is not to be learnt."""
-        k = self.config.text.dspark_block_size
-        rows = anchors.unsqueeze(-1) + torch.arange(k)
+        rows = anchors.unsqueeze(-1) + torch.arange(self._k)
         learnt = share.gather(1, rows.flatten(1)).view(rows.shape)
-        return learnt.cumprod(-1) * self.recipe.discount ** torch.arange(k)
+        return learnt.cumprod(-1) * self.recipe.discount ** torch.arange(self._k)
 
     def _balance(self, loads: Mapping[int, Tensor], rate: float) -> None:
         """Move each router bias towards even load."""
@@ -223,17 +255,39 @@ class DraftTrainer:
 
     @torch.no_grad()
     def validate(self) -> dict[str, Any]:
-        """Loss and overlap of every row of the blocks on part of the validation stream, in stored precision."""
-        k, graph = self.config.text.dspark_block_size, DraftGraph(self.exact)
-        tokens, counted = windows(self.dataset.valid, self.recipe.length)
-        tokens, counted = tokens[:_VALID_ROWS], counted[:_VALID_ROWS]
+        """Loss and overlap by row of the blocks on part of the validation stream, in stored precision."""
+        sums = torch.zeros(3, self._k)
+        for blocks, counted in self._on_valid(_VALID_ROWS, stride=self._k):
+            parts = (blocks.loss * counted, blocks.overlap * counted, counted)
+            sums += torch.stack([part.sum((0, 1)) for part in parts])
+        loss, overlap = sums[:2] / sums[2]
+        return {"valid_loss": float(loss.mean()), "valid_overlap": overlap.tolist()}
+
+    @torch.no_grad()
+    def fit_confidence(self) -> None:
+        """Fit the confidence to `Blocks.overlap` on the validation stream.
+
+        A row counts as much as it is likely that all drafts before it are accepted: only then its own is tested.
+        """
+        features, targets, shares = [], [], []
+        for blocks, counted in self._on_valid(None, stride=1):
+            reached = torch.nn.functional.pad(blocks.passed[..., :-1].cumprod(-1), (1, 0), value=1.0)
+            used = counted > 0.0
+            features.append(blocks.features[used])
+            targets.append(blocks.overlap[used])
+            shares.append(reached[used])
+        fitted = fit_logistic(torch.cat(features), torch.cat(targets), torch.cat(shares), _PRIOR)
+        self.parameters[self.last + "confidence_head.proj"].copy_(round_bf16(fitted))
+
+    def _on_valid(self, rows: int | None, stride: int) -> Iterator[tuple[Blocks, Tensor]]:
+        """Blocks of the first rows of the validation stream, 8 at a time, and which of them count [B, A, K]."""
         weights = self.backbone | self.exact.stored(self.parameters)
-        anchors = torch.arange(1, self.recipe.length - k + 1, k).expand(len(tokens), -1)
-        rows = anchors.unsqueeze(-1) + torch.arange(k)
-        share = counted.float().gather(1, rows.flatten(1)).view(rows.shape).cumprod(-1)
-        losses = block_losses(graph, weights, tokens, anchors)
-        means = [(part * share).sum((0, 1)) / share.sum((0, 1)) for part in (losses.draft, losses.overlap)]
-        return {"valid_loss": float(means[0].mean()), "valid_overlap": means[1].tolist()}
+        both = windows(self.dataset.valid, self.recipe.length)
+        for tokens, targets in zip(*(part[:rows].split(8) for part in both), strict=True):
+            anchors = torch.arange(1, self.recipe.length - self._k + 1, stride).expand(len(tokens), -1)
+            places = anchors.unsqueeze(-1) + torch.arange(self._k)
+            counted = targets.float().gather(1, places.flatten(1)).view(places.shape).cumprod(-1)
+            yield compare(DraftGraph(self.exact), weights, tokens, anchors), counted
 
 
 def main() -> None:
