@@ -22,6 +22,7 @@ from tools.train_nano.state import load_state, read_log, save_state
 from tools.train_nano.tokenizer import BOS_TOKEN_ID, EOS_TOKEN_ID, train_tokenizer
 
 Tensor = torch.Tensor
+LENGTH, K, WINDOW = 40, 3, 8
 SMALL: dict[str, Any] = {
     "hidden_size": 64,
     "num_hidden_layers": 3,
@@ -30,7 +31,7 @@ SMALL: dict[str, Any] = {
     "qk_rope_head_dim": 16,
     "q_lora_rank": 32,
     "o_lora_rank": 32,
-    "sliding_window": 8,
+    "sliding_window": WINDOW,
     "compress_ratios": [0, 2, 1, 0, 0],
     "kv_source_layer_ids": [1, 2],
     "index_source_layer_ids": [1, 2],
@@ -40,12 +41,11 @@ SMALL: dict[str, Any] = {
     "index_topk": 16,
     "moe_intermediate_size": 32,
     "engram_layer_ids": [1],
-    "dspark_block_size": 3,
+    "dspark_block_size": K,
     "dspark_target_layer_ids": [1, 2],
     "dspark_markov_rank": 32,
     "dspark_n_routed_experts": 4,
 }
-LENGTH, K, WINDOW = 40, 3, 8
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     generator = torch.Generator().manual_seed(0)
 
     def stream(count: int) -> Tensor:
-        steps = torch.randint(1, 3, (count, 50), generator=generator)
-        bodies = 300 + steps.cumsum(1) % 20
+        bodies = 300 + torch.randint(1, 3, (count, 50), generator=generator).cumsum(1) % 20
         bos, eos = torch.full((count, 1), BOS_TOKEN_ID), torch.full((count, 1), EOS_TOKEN_ID)
         return torch.cat((bos, bodies, eos), dim=1).flatten().int()
 
@@ -182,7 +181,7 @@ class Slow:
     def expert(self, x: Tensor, share: float, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
         limit, x = self.text.swiglu_limit, self.fp8(x)
         gate, up = self.bf16(w1 @ x).clamp(max=limit), self.bf16(w3 @ x).clamp(-limit, limit)
-        return w2 @ self.fp8(gate * torch.sigmoid(gate) * up * share)
+        return self.bf16(w2 @ self.fp8(gate * torch.sigmoid(gate) * up * share))
 
     def experts(self, x: Tensor, stage: int) -> Tensor:
         w, prefix = self.w, f"mtp.{stage}.ffn."
@@ -251,7 +250,7 @@ def test_logits_and_confidence(nano: NanoGraph, weights: dict[str, Tensor]) -> N
 def test_block_sees_the_window_before_its_anchor(
     nano: NanoGraph, weights: dict[str, Tensor], taps: dict[int, Tensor], distance: int, matters: bool
 ) -> None:
-    changed = {layer: tap.clone() for layer, tap in taps.items()}
+    changed = taps | {1: taps[1].clone()}
     changed[1][0, 30 - distance] += 1.0  # anchor 30 of row 0
     same = (blocks(nano, weights, taps) == blocks(nano, weights, changed))[0, 2].all(-1)
     assert bool(same.any()) != matters  # all rows of the block alike
@@ -274,13 +273,13 @@ def test_every_row_of_a_block_sees_every_other(
 def test_quantised_blocks_equal_the_slow_form(
     data: Path, nano: NanoGraph, weights: dict[str, Tensor], taps: dict[int, Tensor]
 ) -> None:
-    """Up to values that round the other way: they move far less than the quantisation as a whole."""
+    """Up to the few values that round the other way: they move far less than the quantisation as a whole."""
     graph = NanoGraph(nano.config, data / "tokenizer.json", STORED)
     stored, rounded = graph.stored(weights), {layer: tap.bfloat16().float() for layer, tap in taps.items()}
     wanted = Slow(nano.text, stored, quantised=True).blocks(rounded)
     unquantised = Slow(nano.text, stored, quantised=False).blocks(rounded)
     distance = (blocks(graph, stored, rounded) - wanted).norm() / (unquantised - wanted).norm()
-    assert distance < 0.4
+    assert distance < 0.05
 
 
 def test_loss_moves_the_drafts_only(nano: NanoGraph, weights: dict[str, Tensor]) -> None:
@@ -347,8 +346,8 @@ def test_training_lowers_the_loss_and_ends_on_the_grid(data: Path, backbone: Pat
     with torch.no_grad():
         stored = trainer.exact.stored(trainer.parameters)
     assert all(torch.equal(stored[name], value) for name, value in trainer.parameters.items())
-    start = initial_parameters(trainer.config, recipe.seed)["mtp.1.confidence_head.proj"]
-    assert not torch.equal(trainer.parameters["mtp.1.confidence_head.proj"], round_bf16(start))
+    name = "mtp.1.confidence_head.proj"
+    assert not torch.equal(trainer.parameters[name], round_bf16(initial_parameters(trainer.config, 0)[name]))
 
 
 def test_another_backbone_is_refused(data: Path, backbone: Path, nano: NanoGraph, tmp_path: Path) -> None:
