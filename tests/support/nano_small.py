@@ -16,7 +16,7 @@ SMALL: dict[str, Any] = {
     "head_dim": 32,
     "qk_rope_head_dim": 16,
     "q_lora_rank": 32,
-    "o_lora_rank": 32,
+    "o_lora_rank": 64,
     "sliding_window": 8,
     "index_topk": 4,
     "candidate_topk_blocks": 2,

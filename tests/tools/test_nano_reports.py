@@ -311,7 +311,7 @@ def test_watching_names_every_activation(
     everywhere = ("attn.input", "attn.q_latent", "attn.output", "attn.low_rank", "window keys")
     assert {counts[name] for name in (*everywhere, "ffn.input", "ffn.experts.inner", "ffn.shared.inner")} == {8}
     assert (counts["compressed keys"], counts["index keys"], counts["index queries"]) == (2, 2, 4)
-    expected = {"attn.input": 64, "attn.q_latent": 32, "attn.output": 64, "attn.low_rank": 64, "window keys": 32}
+    expected = {"attn.input": 64, "attn.q_latent": 32, "attn.output": 64, "attn.low_rank": 128, "window keys": 32}
     expected |= {"compressed keys": 32, "index keys": 32, "index queries": 32, "ffn.experts.inner": 32}
     assert all(widths[name] == {width} for name, width in expected.items())
 

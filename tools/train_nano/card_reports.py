@@ -118,20 +118,28 @@ def _quantisation(report: Report) -> str:
     ]
     early = report["before_pull"]
     if early is not None:
-        alone = [(name, _percent(cost, 3, sign=True)) for name, cost in early["cost"].items()]
+        alone = [(_PARTS.get(name, name), _percent(cost, 3, sign=True)) for name, cost in early["cost"].items()]
+        errors = [
+            (f"`{name}`", _FORMATS[kind["dtype"]], _percent(kind["relative_rms_error"]))
+            for name, kind in early["kinds"].items()
+            if kind["largest_code"] is not None
+        ]
         blocks += [
             f"Before the weights were drawn onto the grid, at step {early['step']:,}, storing still changed them:",
-            markdown_table(("stored alone", "bits"), alone),
-            _kinds(early["kinds"]),
+            markdown_table(("stored", "bits"), alone),
+            markdown_table(("kind", "stored as", "error"), errors),
         ]
     return "\n\n".join(blocks)
+
+
+_FORMATS = {"I8": "fp4", "F8_E4M3": "fp8", "BF16": "bf16", "F32": "f32", None: "at run time"}
 
 
 def _kinds(kinds: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
         (
             f"`{name}`",
-            kind.get("dtype"),
+            _FORMATS[kind.get("dtype")],
             _percent(kind["relative_rms_error"]),
             _percent(kind["zeros"]),
             _percent(kind["largest_code"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ matplotlib.use("Agg")  # no display needed
 
 from matplotlib import pyplot as plt  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
+from PIL import Image  # noqa: E402  a dependency of matplotlib
 
 Report = Mapping[str, Any]
 _DPI = 100
+_COLOURS = 64
 _INK = "#1f3b5c"
 _SECOND = "#c2602d"
 _THIRD = "#5b8c5a"
@@ -22,10 +25,12 @@ _FAINT = "#b0b0b0"
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """Write 900 pixels wide; a palette keeps the file small."""
+    """Write 900 pixels wide; a palette of few colours keeps the file small."""
     figure.tight_layout()
-    figure.savefig(path, dpi=_DPI, pil_kwargs={"optimize": True})
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=_DPI)
     plt.close(figure)
+    Image.open(drawn).convert("RGB").quantize(_COLOURS).save(path, optimize=True)
 
 
 def quality_plot(report: Report, path: Path) -> None:
@@ -38,13 +43,13 @@ def quality_plot(report: Report, path: Path) -> None:
     left.plot(*_columns(course["valid"]), "o-", color=_INK, markersize=3, label="validation")
     order = report["kneser_ney_order"]
     left.axhline(report["kneser_ney_valid"], color=_SECOND, linestyle="--", label=f"Kneser-Ney {order}, validation")
-    top = left.get_ylim()[1]
+    inside = {"transform": left.get_xaxis_transform(), "rotation": 90, "va": "top", "ha": "right", "fontsize": 7}
     by_step: dict[float, list[str]] = {}
     for name, step in course["phases"].items():
         by_step.setdefault(step, []).append(name)
     for step, names in by_step.items():
         left.axvline(step, color=_THIRD, linewidth=0.8, linestyle=":")
-        left.text(step, top, " " + ", ".join(names), rotation=90, va="top", ha="right", fontsize=7, color=_THIRD)
+        left.text(step, 0.98, ", ".join(names), color=_THIRD, **inside)
     left.set(xlabel="step", ylabel="bits per byte", xlim=(0, course["steps"]))
     left.set_zorder(loss.get_zorder() + 1)
     left.patch.set_visible(False)
@@ -58,7 +63,8 @@ def quality_plot(report: Report, path: Path) -> None:
         right.bar([p + shift for p in places], [r[key] for r in ranges], 0.4, color=colour, label=name)
     right.set_xticks(places, [f"{r['first']}-\n{r['last']}" for r in ranges], fontsize=8)
     right.set(xlabel="position in long documents", ylabel="bits per byte")
-    right.legend(fontsize=8, loc="lower right")
+    right.margins(y=0.2)
+    right.legend(fontsize=8, loc="upper right", ncols=2)
     _save(figure, path)
 
 
@@ -81,7 +87,7 @@ def quantisation_plot(report: Report, path: Path) -> None:
     right.tick_params(axis="y", labelsize=6.5)
     right.set_ylim(len(kinds) - 0.5, -0.5)
     right.set_xscale("log")
-    right.set_xlabel("largest |value| / root mean square (blue: weights, red: activations)", fontsize=8)
+    right.set_xlabel("largest value / rms (blue: weights, red: activations)", fontsize=8)
     _save(figure, path)
 
 

@@ -49,7 +49,8 @@ def last_entries(visible: Tensor, k: int) -> Tensor:
 def block_mass(mass: Tensor, block: int) -> Tensor:
     """Mass [..., E] by block of entries [..., ceil(E / block)]."""
     padded = torch.nn.functional.pad(mass, (0, -mass.shape[-1] % block))
-    return padded.unflatten(-1, (-1, block)).sum(-1)
+    blocks: Tensor = padded.unflatten(-1, (-1, block))
+    return blocks.sum(-1)
 
 
 def visible_blocks(visible: Tensor, block: int) -> Tensor:
