@@ -17,7 +17,7 @@ from PIL import Image  # noqa: E402  a dependency of matplotlib
 
 Report = Mapping[str, Any]
 _DPI = 100
-_COLOURS = 64
+_COLOURS = 256
 _INK = "#1f3b5c"
 _SECOND = "#c2602d"
 _THIRD = "#5b8c5a"
@@ -116,7 +116,7 @@ def experts_plot(report: Report, path: Path) -> None:
     """Load of every expert relative to the mean of its layer."""
     figure, axes = plt.subplots(figsize=(9, 3.4))
     shown = axes.imshow(report["load_over_mean"], aspect="auto", cmap="RdBu_r", vmin=0, vmax=2)
-    figure.colorbar(shown, label="load / mean")
+    figure.colorbar(shown, label="load / mean", pad=0.02)
     for row, values in enumerate(report["load_over_mean"]):
         for column, value in enumerate(values):
             axes.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=7)
