@@ -37,7 +37,7 @@ from tools.train_nano.stored_kinds import FAMILIES, Tally, stored_family, weight
 Tensor = torch.Tensor
 Parameters = Mapping[str, Tensor]
 _WINDOWS = 32
-_BEFORE = Path("build/nano/before_pull")
+_BEFORE = Path("build/nano/run/before_pull")
 _ACTIVATIONS = Precision(False, True)
 
 

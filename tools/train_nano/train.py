@@ -101,12 +101,22 @@ class Trainer:
 
     def save(self) -> None:
         """Write the state."""
-        save_state(self.out / "state.safetensors", self.step, self.parameters, self.optimiser.state())
+        self._save_to(self.out / "state.safetensors")
+
+    def _save_to(self, path: Path) -> None:
+        save_state(path, self.step, self.parameters, self.optimiser.state())
+
+    def _pull_begins(self) -> bool:
+        """Whether the next step is the first that draws weights to the grid; reports compare with the state before."""
+        steps, phases = self.recipe.steps, self.recipe.phases
+        return phase(self.step, steps, phases).pull > 0.0 == phase(self.step - 1, steps, phases).pull
 
     def run(self, until: int, report_every: int = 200) -> None:
         """Train to a step, with a validation and a saved state every `report_every` steps and at the end."""
         bar = tqdm(total=until, initial=self.step, desc="train", unit="step", disable=None)
         while self.step < until:
+            if self._pull_begins():
+                self._save_to(self.out / "before_pull" / "state.safetensors")
             started = time.perf_counter()
             values = self.advance()
             seconds = time.perf_counter() - started
