@@ -17,6 +17,7 @@ import torch
 from tqdm import tqdm
 
 from tools.train_nano.dataset import DEFAULT_DIR, load_dataset
+from tools.train_nano.draft import fit_logistic
 from tools.train_nano.draft_graph import DraftGraph, gather_rows
 from tools.train_nano.evaluate import documents
 from tools.train_nano.fakequant import STORED
@@ -27,7 +28,7 @@ from tools.train_nano.tokenizer import EOS_TOKEN_ID, PAD_TOKEN_ID
 
 Tensor = torch.Tensor
 
-PROMPTS, PROMPT_LENGTH, NEW_TOKENS, BINS = 32, 32, 64, 10
+PROMPTS, PROMPT_LENGTH, NEW_TOKENS, BINS = 24, 32, 64, 10
 # Temperature and whether the Markov head takes part.
 SETTINGS = ((0.0, True), (0.0, False), (0.7, True), (0.7, False), (1.0, True))
 
@@ -197,12 +198,15 @@ def report(steps: Steps) -> dict[str, Any]:
 
     ``accepted`` is the mean number of drafts per step; by position: ``survival``, the share of steps that accepted
     this draft, ``acceptance``, the same among drafts that came to a test, and their mean ``confidence``.
+    ``confidence_temperature`` is the one that would make the outcomes likeliest, ``calibration_error_then`` what
+    would be left with it.
     """
     k = steps.reached.shape[1]
     belief, outcome = steps.events()
     tests = steps.reached.sum(0).clamp_min(1)
     survival = (torch.arange(k) < steps.accepted.unsqueeze(-1)).float()
     bins = reliability(torch.sigmoid(belief), outcome)
+    scale = float(fit_logistic(belief.unsqueeze(-1), outcome, torch.ones_like(outcome), 1.0))
     return {
         "steps": len(steps.accepted),
         "accepted": float(steps.accepted.float().mean()),
@@ -210,6 +214,8 @@ def report(steps: Steps) -> dict[str, Any]:
         "acceptance": (survival.sum(0) / tests).tolist(),
         "confidence": ((torch.sigmoid(steps.belief) * steps.reached).sum(0) / tests).tolist(),
         "calibration_error": calibration_error(bins),
+        "confidence_temperature": 1.0 / scale,
+        "calibration_error_then": calibration_error(reliability(torch.sigmoid(belief * scale), outcome)),
         "bins": bins,
     }
 
@@ -252,7 +258,8 @@ def main() -> None:
         print(f"{name}: {line['accepted']:.2f} drafts accepted per step of {line['steps']}")
         for key in ("survival", "acceptance", "confidence"):
             print(f"  {key:11}" + " ".join(f"{value:.2f}" for value in line[key]))
-        print(f"  calibration error {line['calibration_error']:.3f}")
+        then = f"{line['calibration_error_then']:.3f} with temperature {line['confidence_temperature']:.2f}"
+        print(f"  calibration error {line['calibration_error']:.3f}, {then}")
 
 
 if __name__ == "__main__":

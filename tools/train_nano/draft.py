@@ -59,13 +59,13 @@ class DraftRecipe:
         text: fields of ``text_config`` that differ from the shipped model.
     """
 
-    steps: int = 600
-    batch: int = 8
+    steps: int = 800
+    batch: int = 4
     length: int = 256
     stride: int = 4
-    rate: float = 3e-3
+    rate: float = 1e-2
     decay: float = 0.1
-    discount: float = 0.9
+    discount: float = 0.8
     balance: float = 2e-2
     chat_share: float = 0.12
     seed: int = 0
@@ -270,7 +270,7 @@ class DraftTrainer:
         A row counts as much as it is likely that all drafts before it are accepted: only then its own is tested.
         """
         features, targets, shares = [], [], []
-        for blocks, counted in self._on_valid(None, stride=1):
+        for blocks, counted in self._on_valid(None, stride=2):
             reached = torch.nn.functional.pad(blocks.passed[..., :-1].cumprod(-1), (1, 0), value=1.0)
             used = counted > 0.0
             features.append(blocks.features[used])
