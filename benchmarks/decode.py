@@ -3,7 +3,7 @@
 The two variants take turns, round by round, so that a drift of the machine hits both.  Prints medians with the
 range over rounds; ``--json`` for machines.
 
-Usage: python benchmarks/decode.py --model build/tiny [--batches 1 8 64] [--rounds 5] [--json]
+Usage: python benchmarks/decode.py [--model DIR] [--batches 1 8 64] [--rounds 5] [--json]
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def decode_round(llm: LLM, batch: int) -> tuple[float, float]:
     return seconds / (engine.stats.steps - steps), outside
 
 
-def measure(model: str, batches: list[int], rounds: int) -> list[dict[str, Any]]:
+def measure(model: str | None, batches: list[int], rounds: int) -> list[dict[str, Any]]:
     """One row per batch size and variant."""
     variants = {"native": LLM(model, backend=CpuBackend(True)), "composites": LLM(model, backend=CpuBackend(False))}
     timed = LLM(model, backend=TimedBackend(True))
@@ -98,7 +98,7 @@ def measure(model: str, batches: list[int], rounds: int) -> list[dict[str, Any]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--model", required=True)
+    parser.add_argument("--model", metavar="DIR", help="default: the small model that comes with Tandem")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")

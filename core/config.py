@@ -35,7 +35,9 @@ def _option(default: Any, text: str, minimum: int | None = None, maximum: int = 
 class ModelOptions:
     """Which model, and how long a request may get."""
 
-    path: str = _option("", "folder with config.json and the weights")
+    path: str | None = _option(
+        None, "folder with config.json and the weights; default: the small model that comes with Tandem"
+    )
     max_model_len: int | None = _option(
         None, "most tokens of a request, prompt and output; default: the model's, at most 4096", 2
     )

@@ -1,6 +1,6 @@
 """Serve several requests concurrently from async code.
 
-Usage: python examples/async_generate.py [MODEL_DIR]   (default: build/tiny, which `make demo` makes)
+Usage: python examples/async_generate.py [MODEL_DIR]   (default: the small model that comes with Tandem)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tandem import AsyncLLM, SamplingParams
 
 
 async def main() -> None:
-    async with AsyncLLM(sys.argv[1] if len(sys.argv) > 1 else "build/tiny", backend="cpu") as llm:
+    async with AsyncLLM(sys.argv[1] if len(sys.argv) > 1 else None, backend="cpu") as llm:
         params = SamplingParams(max_tokens=16, seed=1)
         outputs = await asyncio.gather(*(llm.generate(f"Prompt {i}", params) for i in range(4)))
         for output in outputs:

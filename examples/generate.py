@@ -1,6 +1,6 @@
 """Generate from several prompts at once, and stream one.
 
-Usage: python examples/generate.py [MODEL_DIR]   (default: build/tiny, which `make demo` makes)
+Usage: python examples/generate.py [MODEL_DIR]   (default: the small model that comes with Tandem)
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tandem import LLM, SamplingParams
 
 
 def main() -> None:
-    llm = LLM(sys.argv[1] if len(sys.argv) > 1 else "build/tiny", backend="cpu")
+    llm = LLM(sys.argv[1] if len(sys.argv) > 1 else None, backend="cpu")
     params = SamplingParams(max_tokens=24, temperature=0.8, seed=7, logprobs=1)
     for result in llm.generate(["A first prompt", "A second one", ""], params):
         print(result.error if result.error is not None else repr(result.text))

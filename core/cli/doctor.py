@@ -45,6 +45,7 @@ def report() -> dict[str, Any]:
         "selected": selected(),
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("TANDEM_")},
         "backends": backends,
+        "model": shipped(),
     }
 
 
@@ -62,6 +63,24 @@ def selected() -> dict[str, Any]:
     except TandemError as error:
         return {"how": how, "usable": False, "why": str(error)}
     return {"how": how, "usable": probe.present, "backend": f"{registration.name}:{index}", "why": probe.reason}
+
+
+def shipped() -> dict[str, Any]:
+    """The small model that runs where none is named: whether it is complete, its size in bytes and where it lies."""
+    from tandem.checkpoint.reader import Checkpoint
+    from tandem.checkpoint.shipped import SHIPPED, shipped_model
+    from tandem.errors import TandemError
+    from tandem.tokenizer.tokenizer import Tokenizer
+
+    found: dict[str, Any] = {"present": False, "path": str(SHIPPED), "bytes": 0}
+    try:
+        with Checkpoint.open(shipped_model()) as checkpoint:
+            checkpoint.validate()
+        Tokenizer.load(SHIPPED)
+    except TandemError as error:
+        return found | {"reason": str(error)}
+    size = sum(file.stat().st_size for file in SHIPPED.rglob("*") if file.is_file())
+    return found | {"present": True, "bytes": size, "reason": "complete; runs where no model is named"}
 
 
 def _version(package: str) -> str:
@@ -88,6 +107,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"  {name:8} {'present' if entry['present'] else 'absent':8} {entry['reason']}  [from {entry['from']}]")
         for fact, value in entry["facts"].items():
             print(f"           {fact}: {value}")
+    model = found["model"]
+    print("\nmodel")
+    state = f"present  {model['bytes'] / 2**20:.1f} MiB in {model['path']}" if model["present"] else "absent "
+    print(f"  shipped  {state}  {model['reason']}")
     choice = found["selected"]
     print(f"\nselected ({choice['how']}): {choice.get('backend', 'none')}, {choice['why']}")
     return 0 if usable else 1

@@ -21,7 +21,9 @@ def positive(text: str) -> int:
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """--model, --backend, --config, --set and --json."""
-    parser.add_argument("--model", metavar="DIR", help="checkpoint directory")
+    parser.add_argument(
+        "--model", metavar="DIR", help="checkpoint directory; default: the small model that comes with Tandem"
+    )
     parser.add_argument("--backend", metavar="NAME[:INDEX]", help="overrides TANDEM_BACKEND")
     parser.add_argument("--config", metavar="FILE", help="engine options as TOML or JSON")
     parser.add_argument(
@@ -47,7 +49,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
                 fix="write --set section.field=value, for example --set cache.block_size=64",
             )
         options[name] = parse_option(name, value)
-    if arguments.model:
+    if arguments.model is not None:
         options["model.path"] = arguments.model
     if arguments.backend:
         options["backend.name"], options["backend.device"] = parse_selector(arguments.backend, "--backend")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -11,6 +12,7 @@ from tandem.cache.space import Pools, Tables
 from tandem.cache.tables import BlockTable, WindowGeometry, WindowTable, blocks_for
 from tandem.checkpoint.progress import LoadProgress
 from tandem.checkpoint.reader import Checkpoint
+from tandem.checkpoint.shipped import shipped_model
 from tandem.config import EngineConfig
 from tandem.contract.backend import Backend
 from tandem.contract.plan import Plan
@@ -59,6 +61,23 @@ class Assembly:
         """Release the backend and the mapped files."""
         self.plan.backend.close()
         self.checkpoint.close()
+
+
+def _model_directory(options: EngineConfig) -> Path:
+    """The configured model, or the one that comes with the package.
+
+    An empty path is no wish for the default: it is what a script passes whose variable is not set.
+    """
+    if options.model.path is None:
+        return shipped_model()
+    if not options.model.path:
+        raise ConfigError(
+            "no model was given",
+            where=f"model.path, from {options.origins.get('model.path', 'argument')}",
+            why="it is empty",
+            fix="name a checkpoint directory, or leave it out: then the small model that comes with Tandem runs",
+        )
+    return Path(options.model.path)
 
 
 def _open(options: EngineConfig) -> Backend:
@@ -174,16 +193,10 @@ def assemble(options: EngineConfig, backend: Backend | None = None, show_progres
     Raises:
         CheckpointError, TokenizerError, ConfigError, BackendLoadError, OpUnsupported: before any step has run.
     """
-    if not options.model.path:
-        raise ConfigError(
-            "no model was given",
-            where="model.path",
-            why="it is empty",
-            fix="name a checkpoint directory; `tandem checkpoint make-tiny --out DIR` makes a small one",
-        )
-    checkpoint = Checkpoint.open(options.model.path)
+    directory = _model_directory(options)
+    checkpoint = Checkpoint.open(directory)
     checkpoint.validate()
-    tokenizer = Tokenizer.load(options.model.path)
+    tokenizer = Tokenizer.load(directory)
     config = checkpoint.config
     sizes = size_engine(options, config.text)
     opened = backend or _open(options)

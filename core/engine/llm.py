@@ -28,7 +28,7 @@ class LLM:
     """A model on a backend.
 
     Args:
-        model: checkpoint directory.
+        model: checkpoint directory; default: as configured, else the small model that comes with Tandem.
         backend: ``name`` or ``name:index``, or an open backend; default: as configured.
         options: engine options by ``section.field``, such as ``{"model.max_model_len": 512}``.
         config_file: TOML or JSON file with engine options; environment and ``options`` override it.

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from oracle.choices import Margins
-from support.agreement import FACTOR, NEAR_SHARE, Judge, Stats, Verdict
+from support.agreement import NEAR_SHARE, Judge, Stats, Verdict
 from support.teacher import Ask, Teacher, Trace, random_ids
 
 from tandem.checkpoint.tiny import make_tiny
@@ -119,17 +119,7 @@ def judge_text(judge: Judge, model: Path, seed: int, orders: int) -> Verdict:
 
 def test_logits_of_whole_runs(judge: Judge, run: Callable[[str], Trace]) -> None:
     """Without resetting the state: rounding grows, but no further than between legal orders."""
-    trace = run("text")
-    exact = judge.exact.forward(trace.ids, choices=trace.choices).logits
-
-    def apart(logits: torch.Tensor) -> torch.Tensor:
-        return (logits.double() - exact.double()).abs().amax(-1)
-
-    legal = [apart(oracle.forward(trace.ids, choices=trace.choices).logits) for oracle in judge.legal]
-    ours = apart(trace.logits)
-    assert ours.mean() <= FACTOR * max(row.mean() for row in legal)
-    assert ours.max() <= FACTOR * max(row.max() for row in legal)
-    assert ours.median() <= FACTOR * max(row.median() for row in legal) + 1e-5
+    assert judge.whole_run(run("text")) == []
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)

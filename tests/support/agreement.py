@@ -185,6 +185,26 @@ class Judge:
                 verdict.findings.append(f"{kind}: {statistic} {value:.3g}, {allowed:.3g} allowed")
         return verdict
 
+    def whole_run(self, trace: Trace) -> list[str]:
+        """Logits of a text request whose state is never reset, its choices imposed: findings.
+
+        Rounding grows, but no further than between legal orders.
+        """
+        exact = self.exact.forward(trace.ids, choices=trace.choices).logits
+
+        def apart(logits: Tensor) -> Tensor:
+            return (logits.double() - exact.double()).abs().amax(-1)
+
+        legal = [apart(oracle.forward(trace.ids, choices=trace.choices).logits) for oracle in self.legal]
+        ours = apart(trace.logits)
+        findings = []
+        judged = (("mean", torch.mean, 0.0), ("max", torch.max, 0.0), ("median", torch.median, 1e-5))
+        for name, statistic, spare in judged:
+            value, allowed = float(statistic(ours)), FACTOR * max(float(statistic(row)) for row in legal) + spare
+            if not value <= allowed:
+                findings.append(f"whole run: {name} {value:.3g}, {allowed:.3g} allowed")
+        return findings
+
 
 def decisions_that_differ(ours: Choices, theirs: Choices) -> list[tuple[str, int, int]]:
     """(kind, layer, position) of every decision that was taken otherwise."""

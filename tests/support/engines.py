@@ -273,9 +273,9 @@ def jobs() -> list[Job]:
     ]  # fmt: skip
 
 
-def arriving(order: Sequence[int], gap: int) -> Iterator[Job]:
-    """`jobs` in another order, one every ``gap`` steps."""
-    known = jobs()
+def arriving(order: Sequence[int], gap: int, known: Sequence[Job] | None = None) -> Iterator[Job]:
+    """Known jobs (default: `jobs`) in another order, one every ``gap`` steps."""
+    known = known or jobs()
     for place, index in enumerate(order):
         job = known[index]
         yield Job(job.prompt, job.params, job.extras, place * gap)

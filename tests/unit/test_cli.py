@@ -327,9 +327,26 @@ def test_bad_prompts(tiny: Path, capsys: Capture, prompt: str, words: tuple[str,
     ends_in_one_clear_error(command, "RequestError", words, capsys)
 
 
-def test_no_model(capsys: Capture) -> None:
-    ends_in_one_clear_error(["generate", "Hi", "--backend", "cpu"], "ConfigError", ("model.path", "make-tiny"), capsys)
-    ends_in_one_clear_error(["bench", "decode", "--backend", "cpu"], "ConfigError", ("model.path",), capsys)
+def test_an_empty_model_is_not_the_default(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from a script whose variable is not set."""
+    words = ("model.path", "it is empty", "leave it out")
+    for flags in (("--model", ""), ("--set", "model.path=")):
+        ends_in_one_clear_error(["generate", "Hi", "--backend", "cpu", *flags], "ConfigError", words, capsys)
+    monkeypatch.setenv("TANDEM_MODEL_PATH", "")
+    words = ("environment TANDEM_MODEL_PATH", *words)
+    ends_in_one_clear_error(["bench", "decode", "--backend", "cpu"], "ConfigError", words, capsys)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors.index.json"])
+def test_an_installation_without_the_shipped_model(
+    tiny: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    model = copied(tiny, tmp_path)
+    monkeypatch.setattr("tandem.checkpoint.shipped.SHIPPED", model)
+    (model / name).unlink()
+    words = (str(model / name), "comes with Tandem", "install Tandem again", "--model")
+    for command in (["generate", "Hi"], ["chat"], ["bench", "decode"]):
+        ends_in_one_clear_error([*command, "--backend", "cpu"], "CheckpointError", words, capsys)
 
 
 def test_other_commands_report_alike(tmp_path: Path, capsys: Capture) -> None:

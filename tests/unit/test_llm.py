@@ -139,7 +139,7 @@ def test_construction(tiny: Path, tmp_path: Path) -> None:
     assert shared.backend is llm.backend
     assert shared.generate(jobs()[0].prompt, GREEDY)[0].token_ids == llm.generate(jobs()[0].prompt, GREEDY)[0].token_ids
     with pytest.raises(ConfigError, match="no model was given"):
-        LLM(backend="cpu")
+        LLM("", backend="cpu")
     with pytest.raises(CheckpointError, match="does not exist"):
         LLM(tmp_path / "nowhere", backend="cpu")
     with pytest.raises(ConfigError, match="2048"):

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -58,6 +59,20 @@ def test_wheel_holds_every_source_file_and_nothing_else(repo_root: Path, wheel: 
     assert packaged - {LIBRARY, WHY_ABSENT} == expected
     assert any(n.endswith("licenses/LICENSE") for n in names)
     assert any(n.endswith("licenses/NOTICE") for n in names)
+
+
+def test_source_distribution_holds_the_shipped_model(repo_root: Path, tmp_path: Path) -> None:
+    source = copy_sources(repo_root, tmp_path / "source")
+    program = "from setuptools import build_meta; build_meta.build_sdist('../made')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (archive,) = (tmp_path / "made").glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        held = {"/".join(Path(name).parts[1:]): packed.getmember(name).size for name in packed.getnames()}
+    files = {file for file in (repo_root / "core" / "assets" / "nano").rglob("*") if file.is_file()}
+    assert files
+    for file in files:
+        assert held[file.relative_to(repo_root).as_posix()] == file.stat().st_size
 
 
 def test_wheel_bundles_and_links_no_openmp_runtime(wheel: Path, tmp_path: Path) -> None:
@@ -140,11 +155,11 @@ def test_type_checking_sees_across_the_mapped_packages(repo_root: Path, tmp_path
 
 @pytest.mark.slow
 def test_wheel_runs_in_an_empty_environment(repo_root: Path, wheel: Path, tmp_path: Path) -> None:
-    """Only the wheel and what it declares; a checkpoint is made and text generated, away from the sources."""
+    """Only the wheel and what it declares, away from the sources: text, a chat turn that ends, a checkpoint made."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("TANDEM_", "PYTHON"))} | {"HF_HUB_OFFLINE": "1"}
 
-    def run(*command: str) -> str:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("TANDEM_", "PYTHON"))}
-        result = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True)
+    def run(*command: str, said: str = "") -> str:
+        result = subprocess.run(command, cwd=tmp_path, env=clean, capture_output=True, text=True, input=said)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
 
@@ -158,3 +173,7 @@ def test_wheel_runs_in_an_empty_environment(repo_root: Path, wheel: Path, tmp_pa
     printed = run(*generate)
     assert "token_ids" in printed
     assert run(*generate) == printed
+    text = run("empty/bin/tandem", "generate", "In the beginning", "--max-tokens", "24", "--seed", "5")
+    assert text.strip()
+    turn = json.loads(run("empty/bin/tandem", "chat", "--temperature", "0.7", "--seed", "5", "--json", said="Hello\n"))
+    assert turn["finish_reason"] == "stop" and turn["text"].strip()
