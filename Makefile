@@ -3,6 +3,7 @@
 # make test-slow  the tests that take minutes
 # make lint       lint and type check only
 # make bench      speed of the small model
+# make nano       train the small model again, about two hours; resumes where it was stopped
 # make clean      remove what was built; .venv stays
 
 INSTALL_INPUTS := pyproject.toml setup.py ci/constraints.txt ci/setup.sh
@@ -14,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 PROMPT ?= In the beginning
 QUESTION ?= Who are you?
 
-.PHONY: demo test test-slow lint bench clean install
+.PHONY: demo test test-slow lint bench nano clean install
 .DELETE_ON_ERROR:
 
 demo: install
@@ -38,6 +39,16 @@ bench: install
 	TANDEM_BACKEND=cpu $(TANDEM) bench prefill
 	@echo "==> decode speed of the small model"
 	TANDEM_BACKEND=cpu $(TANDEM) bench decode
+
+nano: install
+	@echo "==> corpus, tokenizer, conversations"
+	.venv/bin/python -m tools.train_nano.dataset
+	@echo "==> training the backbone (about 75 minutes on one core)"
+	.venv/bin/python -m tools.train_nano.train --compile
+	@echo "==> training the draft module (about 11 minutes)"
+	.venv/bin/python -m tools.train_nano.draft --compile
+	.venv/bin/python -m tools.train_nano.export
+	@echo "==> the model is in build/nano/model; tools/train_nano/README.md says how to measure it"
 
 install: $(INSTALLED) $(NATIVE)
 

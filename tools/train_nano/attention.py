@@ -152,7 +152,8 @@ def top_entries(scores: Tensor, k: int) -> Tensor:
 def block_scores(scores: Tensor, block: int) -> Tensor:
     """Best score of each block of entries [..., E] -> [..., ceil(E / block)]."""
     padded = torch.nn.functional.pad(scores, (0, -scores.shape[-1] % block), value=NEVER)
-    return padded.unflatten(-1, (-1, block)).amax(-1)
+    best: Tensor = padded.unflatten(-1, (-1, block)).amax(-1)
+    return best
 
 
 def candidate_pool(scores: Tensor, visible: Tensor, text: TextConfig) -> Tensor:

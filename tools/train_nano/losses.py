@@ -44,7 +44,8 @@ def _mean(masses: Mapping[int, Tensor], layers: list[int]) -> Tensor:
 
 def _block_sums(mass: Tensor, block: int) -> Tensor:
     padded = torch.nn.functional.pad(mass, (0, -mass.shape[-1] % block))
-    return padded.unflatten(-1, (-1, block)).sum(-1)
+    sums: Tensor = padded.unflatten(-1, (-1, block)).sum(-1)
+    return sums
 
 
 def _cross_entropy(target: Tensor, scores: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def _initial(name: str, shape: tuple[int, ...], layers: int, seed: int) -> Tenso
     noise = torch.randn(shape, generator=generator)
     if name in ("embed", "engram.embed") or name.endswith((".engram.embed", "markov_head.embed")):
         return noise * _EMBED
-    deviation = shape[-1] ** -0.5
+    deviation: float = shape[-1] ** -0.5
     if name.endswith("ffn.gate"):
         deviation *= _GATE_GAIN
     if name.endswith((".w2", ".wo_b", "engram.wkv")):
