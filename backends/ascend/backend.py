@@ -9,8 +9,8 @@ class AscendBackend(AbsentBackend):
     """Opening it explains what is missing."""
 
     name = "ascend"
-    device_file = "/dev/davinci_manager"
-    package = "torch-npu"
+    _device_file = "/dev/davinci_manager"
+    _package = "torch-npu"
 
 
 BACKEND = AscendBackend

@@ -9,8 +9,8 @@ class CudaBackend(AbsentBackend):
     """Opening it explains what is missing."""
 
     name = "cuda"
-    device_file = "/dev/nvidiactl"
-    package = "triton"
+    _device_file = "/dev/nvidiactl"
+    _package = "triton"
 
 
 BACKEND = CudaBackend

@@ -16,23 +16,23 @@ from tandem.errors import BackendLoadError
 class AbsentBackend(Backend):
     """Registered by name only.
 
-    Subclasses set ``name``, ``device_file`` (made by the driver) and ``package`` (the vendor's Python package).
+    Subclasses set ``name``, ``_device_file`` (made by the driver) and ``_package`` (the vendor's Python package).
     """
 
     contract = CONTRACT_VERSION
-    device_file: ClassVar[str]
-    package: ClassVar[str]
+    _device_file: ClassVar[str]
+    _package: ClassVar[str]
 
     @classmethod
     def probe(cls) -> Probe:
         """Look for the device file and the package; load nothing."""
-        found = "present" if os.path.exists(cls.device_file) else "absent"
+        found = "present" if os.path.exists(cls._device_file) else "absent"
         try:
-            version = importlib.metadata.version(cls.package)
+            version = importlib.metadata.version(cls._package)
         except importlib.metadata.PackageNotFoundError:
             version = "not installed"
-        reason = f"this version has no {cls.name} kernels; {cls.device_file} is {found}"
-        return Probe(False, reason, {"device_file": found, cls.package: version})
+        reason = f"this version has no {cls.name} kernels; {cls._device_file} is {found}"
+        return Probe(False, reason, {"device_file": found, cls._package: version})
 
     @classmethod
     def open(cls, device_id: int, options: Mapping[str, Any]) -> Backend:
