@@ -11,6 +11,9 @@ class CudaBackend(AbsentBackend):
     name = "cuda"
     _device_file = "/dev/nvidiactl"
     _package = "triton"
+    _version_files = {"driver": "/sys/module/nvidia/version"}
+    _variables = ("CUDA_VISIBLE_DEVICES",)
+    _misnamed = {"CUDA_VISIBLE_DEVICE": "CUDA_VISIBLE_DEVICES", "GPU_VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES"}
 
 
 BACKEND = CudaBackend

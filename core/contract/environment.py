@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
+from tandem.errors import ConfigError
+
 BACKEND = "TANDEM_BACKEND"
 REQUIRE_ACCELERATOR = "TANDEM_REQUIRE_ACCELERATOR"
 ALLOW_UNTESTED = "TANDEM_ALLOW_UNTESTED"
@@ -18,7 +20,6 @@ KNOWN = {
     COMPOSITE: "ops, separated by commas, that run as composites whatever the backend brings",
     "TANDEM_CONFORMANCE_BACKEND": "backend that the conformance tests run on",
     "TANDEM_NO_NATIVE": "1 at build time: no native kernels",
-    "TANDEM_BASELINE_ONLY": "1: native kernels run with the baseline instruction set",
     "TANDEM_PYTHON": "interpreter of ci/typecheck.sh",
 }
 
@@ -49,6 +50,16 @@ def look_alikes(environ: Mapping[str, str], options: Iterable[str] = ()) -> dict
         if meant is not None:
             found[name] = meant
     return found
+
+
+def not_read(name: str, meant: str, value: str) -> ConfigError:
+    """The error of a variable that looks like another one."""
+    return ConfigError(
+        f"the environment variable {name} is not read",
+        where=f"environment {name}",
+        why=f"did you mean {meant}={value}?",
+        fix=f"set {meant}, or unset {name}",
+    )
 
 
 def unknown_variables(environ: Mapping[str, str], options: Iterable[str] = ()) -> list[str]:

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 import tandem.ops  # noqa: F401  (declares every op)
-from tandem.contract.opspec import CONTRACT_VERSION, OP_TABLE, TABLE_HASHES, OpSpec, case, op, table_signature, table_state
+from tandem.contract.opspec import (
+    CONTRACT_VERSION,
+    OP_TABLE,
+    TABLE_HASHES,
+    OpSpec,
+    case,
+    op,
+    table_signature,
+    table_state,
+)
 from tandem.errors import ContractError
 
 CLASS = r"(?:U\(\d\)|[XAQSP])"  # of an output

@@ -46,8 +46,8 @@ def refusal(plan: Plan, op: str, **attrs: Any) -> dict[str, str]:
         plan.bind(op, "layers.3.attn.wq_a", **attrs)
     parts = caught.value.to_dict()
     assert parts["error"] == "OpUnsupported"
-    assert "op '" in parts["what"] and "backend 'cpu'" in parts["what"]
-    assert parts["where"].startswith("layers.3.attn.wq_a")
+    assert "op '" in parts["what"] and "on backend 'cpu' has no implementation" in parts["what"]
+    assert parts["where"] == "layers.3.attn.wq_a"
     assert "Raised while planning; no step has run" in parts["fix"]
     return parts
 
@@ -65,8 +65,8 @@ def test_an_unknown_attribute_is_refused() -> None:
 def test_a_format_that_the_backend_lacks_is_refused() -> None:
     backend = PartialBackend({"linear": OpCap("composite", {"w": frozenset({"bf16", "f32"})})})
     parts = refusal(Plan(backend), "linear", x="mxfp8", w="fp8_block32", out="bf16")
-    assert "w=fp8_block32 is not supported; supported: ['bf16', 'f32']" in parts["why"]
-    assert "x=mxfp8, w=fp8_block32, out=bf16" in parts["where"]
+    assert "w=fp8_block32 is not supported. Supported: w=bf16 or f32" in parts["why"]
+    assert parts["what"].endswith("has no implementation for x=mxfp8, w=fp8_block32, out=bf16")
     assert Plan(backend).bind("linear", "head", x="bf16", w="bf16", out="f32")
 
 
@@ -82,7 +82,7 @@ def test_an_absent_op_is_refused() -> None:
 
 def test_a_composite_with_an_absent_part_is_refused() -> None:
     backend = PartialBackend({"rms_norm": OpCap("absent", notes="no reductions")})
-    with pytest.raises(OpUnsupported, match="op 'rms_norm' cannot run.*layers.0.hc"):
+    with pytest.raises(OpUnsupported, match="op 'rms_norm' on backend 'cpu' has no implementation.*layers.0.hc"):
         Plan(backend).bind("hc_enter", "layers.0.hc", m=4)
 
 
@@ -177,8 +177,8 @@ def test_a_model_is_refused_before_any_step(tmp_path: Path) -> None:
             Plan(backend), source, ModelConfig.from_file(tmp_path / "config.json"), tmp_path / "tokenizer.json",
             CacheSpec(16, 8, 8, 8, 2), max_rows=8, max_positions=64, progress=lambda name: None,
         )  # fmt: skip
-    assert caught.value.where.startswith("layers.0.attn (heads=4")
-    assert "heads=4 is not supported; supported: ['128', '64']" in caught.value.why
+    assert caught.value.where == "layers.0.attn" and "for heads=4" in caught.value.what
+    assert "heads=4 is not supported. Supported: heads=128 or 64" in caught.value.why
 
 
 def test_the_default_shard_owns_everything() -> None:
