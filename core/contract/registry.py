@@ -84,13 +84,18 @@ def registrations() -> dict[str, Registration]:
     """
     found, clashes = collect()
     for taken in clashes:
-        raise ContractError(
-            f"two backends are called '{taken.name}'",
-            where=f"entry point {taken.target} of {taken.origin}",
-            why=f"the name is taken by {found[taken.name].target} of {found[taken.name].origin}",
-            fix="rename or uninstall one of them",
-        )
+        raise clash(found[taken.name], taken)
     return found
+
+
+def clash(first: Registration, taken: Registration) -> ContractError:
+    """The error of a registration whose name the first one has."""
+    return ContractError(
+        f"two backends are called '{taken.name}'",
+        where=f"entry point {taken.target} of {taken.origin}",
+        why=f"the name is taken by {first.target} of {first.origin}",
+        fix="rename or uninstall one of them",
+    )
 
 
 def parse_selector(selector: str, origin: str = "argument") -> tuple[str, int]:
