@@ -71,10 +71,10 @@ def diagnose(problems: list[TandemError]) -> dict[str, Any]:
     why = str(failure.get("why"))
     problem = autoload.diagnosis("", why)
     problems.append(type(problem)(problem.what, where=failure.get("where", problem.where), why=why, fix=problem.fix))
-    stopped = {"usable": False, "why": f"torch cannot be imported; with {autoload.SWITCH}=0 it could: "}
     could = found["selected"]
-    stopped["why"] += f"{could.get('backend', 'none')}, {could['why']}"
-    return found | {"selected": {"how": could["how"], **stopped}}
+    then = f"{could.get('backend', 'none')}, {could['why']}"
+    stopped = f"torch cannot be imported; with {autoload.SWITCH}=0 it could: {then}"
+    return found | {"selected": {"how": could["how"], "usable": False, "why": stopped}}
 
 
 def ask(environment: dict[str, str]) -> tuple[dict[str, Any] | None, dict[str, str]]:

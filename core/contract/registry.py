@@ -46,7 +46,7 @@ class Registration:
         from tandem.contract.backend import Backend
 
         module, _, attribute = self.target.partition(":")
-        found = getattr(importlib.import_module(module), attribute)
+        found: Any = getattr(importlib.import_module(module), attribute)
         why = ""
         if not (isinstance(found, type) and issubclass(found, Backend)):
             why = f"{found!r} is no subclass of tandem.contract.backend.Backend"
@@ -56,7 +56,8 @@ class Registration:
             raise ContractError(
                 f"backend '{self.name}' is no backend", where=self.target, why=why, fix="correct the class"
             )
-        return found
+        backend_class: type[Backend] = found
+        return backend_class
 
 
 def collect() -> tuple[dict[str, Registration], list[Registration]]:

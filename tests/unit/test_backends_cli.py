@@ -22,8 +22,6 @@ Capture = pytest.CaptureFixture[str]
 class Partial(Toy):
     """One own op, one restricted, one absent that composites need."""
 
-    closed: list[str]
-
     @property
     def caps(self) -> Capabilities:
         ops = {
@@ -106,7 +104,8 @@ def test_for_people(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert main(["backends"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("contract 1.0, op table frozen\n")
-    assert "\npartial  opens, contract 1.0, from entry point (package_of_partial:BACKEND)\n  a toy on the desk\n" in text
+    head = "partial  opens, contract 1.0, from entry point (package_of_partial:BACKEND)"
+    assert f"\n{head}\n  a toy on the desk\n" in text
     assert "\n  | Traceback (most recent call last):" in text and "  claims: batch-invariant; " in text
     kinds = [cell.kind for cell in cells(Partial(use_native=False)).values()]
     counts = [f"{kinds.count(kind)} {kind}" for kind in ("native", "composite", "unsupported")]
