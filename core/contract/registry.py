@@ -231,7 +231,7 @@ def _meant(name: str, known: Mapping[str, Registration]) -> str:
 
 
 def _listing(known: Mapping[str, Registration]) -> str:
-    """'ascend, cpu, cuda (from tandem), toy (from toys)'."""
+    """Names grouped by origin, as in 'cpu (from tandem), toy (from toys)'."""
     origins = dict.fromkeys(r.origin for r in known.values())
     groups = ((", ".join(r.name for r in known.values() if r.origin == origin), origin) for origin in origins)
     return ", ".join(f"{names} (from {origin})" for names, origin in groups)
