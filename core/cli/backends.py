@@ -14,7 +14,8 @@ from tandem.contract.capabilities import Capabilities
 from tandem.contract.matrix import UNKNOWN, Cell, cells
 from tandem.contract.opening import open_registered
 from tandem.contract.opspec import CONTRACT_VERSION, OP_TABLE, table_state
-from tandem.contract.probing import Probed, probe_all
+from tandem.contract.probing import Probed, probe
+from tandem.contract.registry import clash, collect
 from tandem.contract.surface import version_text
 
 SHORT = {"native": "native", "composite": "composite", "unsupported": "unsupported", UNKNOWN: "-"}
@@ -30,11 +31,12 @@ def add_parser(subparsers: Any) -> None:
 
 def report() -> dict[str, Any]:
     """Every registered backend and the matrix of ops, as JSON values; each one present is opened and closed."""
-    probes = probe_all()
+    known, clashes = collect()
     entries, columns = {}, {}
-    for name, probed in probes.items():
-        entries[name], columns[name] = _describe(probed)
+    for name, registration in known.items():
+        entries[name], columns[name] = _describe(probe(registration))
     return {
+        "problems": [clash(known[taken.name], taken).to_dict() for taken in clashes],
         "contract": version_text(CONTRACT_VERSION),
         "table": table_state(),
         "backends": entries,
@@ -87,6 +89,7 @@ def _capabilities(caps: Capabilities) -> dict[str, Any]:
 
 
 def _list(found: dict[str, Any]) -> Iterator[str]:
+    yield from (f"PROBLEM  {p['what']}: {p['where']}; {p['why']}; {p['fix']}" for p in found["problems"])
     yield f"contract {found['contract']}, op table {found['table']}"
     for name, entry in found["backends"].items():
         yield f"\n{name}  {entry['state']}, contract {entry['contract']}, from {entry['from']} ({entry['target']})"

@@ -86,13 +86,24 @@ def ask(environment: dict[str, str]) -> tuple[dict[str, Any] | None, dict[str, s
         )
     except subprocess.TimeoutExpired:
         return None, {"why": f"the process that imports torch gave no answer in {PATIENCE:.0f} seconds"}
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
+    answer = _answer(done.stdout)
+    if answer is None:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
         return None, {"why": f"the process that imports torch ended with {ended}: {last}"}
     return (None, answer["failed"]) if "failed" in answer else (answer, {})
+
+
+def _answer(output: str) -> dict[str, Any] | None:
+    """The last line that is a JSON object; vendor libraries print before and after it."""
+    for line in reversed(output.splitlines()):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            return found
+    return None
 
 
 def _no_survey(why: str) -> TandemError:

@@ -41,6 +41,10 @@ class Probed:
         """The reason in one line."""
         return self.probe.reason.strip().splitlines()[0]
 
+    def rejected(self) -> str:
+        """Why automatic selection does not take it, in one line."""
+        return self.summary() if self.probe.accelerator else f"{self.summary()}, which is no accelerator"
+
     def broken(self) -> str:
         """One line that names backend, package and error."""
         registration = self.registration

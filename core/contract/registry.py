@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "tandem.backends"
 _OWN = "tandem.backends."
+_CORE = "tandem"  # origin of what is shipped here
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,18 @@ class Registration:
         """Import the backend class; the module imports no vendor library.
 
         Raises:
-            ContractError: what is registered is no backend class, or one without name or version.
+            ContractError: what is registered is no backend class, one without name or version, or one of another
+                package that lies under `tandem.backends`.
         """
         from tandem.contract.backend import Backend
 
+        if self.target.startswith(_OWN) and self.origin != _CORE:
+            raise ContractError(
+                f"backend '{self.name}' lies in a package that is not its own",
+                where=f"{self.target} of {self.origin}",
+                why=f"{_OWN.rstrip('.')} holds the backends that are shipped with Tandem",
+                fix="move it to a top-level package of its own",
+            )
         module, _, attribute = self.target.partition(":")
         found: Any = getattr(importlib.import_module(module), attribute)
         why = ""
@@ -66,10 +75,10 @@ def collect() -> tuple[dict[str, Registration], list[Registration]]:
     clashes: list[Registration] = []
     for module in pkgutil.iter_modules(tandem.backends.__path__):
         if module.ispkg:
-            found[module.name] = Registration(module.name, "tandem", f"{_OWN}{module.name}.backend:BACKEND")
+            found[module.name] = Registration(module.name, _CORE, f"{_OWN}{module.name}.backend:BACKEND")
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        if entry.value.startswith(_OWN):
-            continue
+        if entry.value.startswith(_OWN) and entry.name in found:
+            continue  # what was found above, as this package's own entry points name it
         origin = entry.dist.name if entry.dist is not None else "entry point"
         registration = Registration(entry.name, origin, entry.value)
         if found.setdefault(entry.name, registration) != registration:
@@ -156,11 +165,11 @@ def select(explicit: str | None = None, environ: Mapping[str, str] | None = None
             warnings.warn(f"running on {present[0]}, the only accelerator found{failed}", stacklevel=4)
         return present[0]
     if environment.get(REQUIRE_ACCELERATOR) == "1":
-        reasons = "; ".join(f"{n}: {found.summary()}" for n, found in probes.items() if found.probe.accelerator)
+        reasons = "; ".join(f"{name}: {found.rejected()}" for name, found in probes.items())
         raise BackendLoadError(
             "no accelerator is present",
             where=f"backend selection with {REQUIRE_ACCELERATOR}=1",
-            why=reasons or "no accelerator backend is registered",
+            why=reasons,
             fix=f"install the driver, or unset {REQUIRE_ACCELERATOR} to run on the CPU",
         )
     choice = f"set {ENVIRONMENT}=cpu to choose it silently"

@@ -90,6 +90,15 @@ def test_the_matrix_covers_every_op_and_backend(found: dict[str, Any]) -> None:
         assert kinds == {("unknown", found["backends"][name]["reason"])}
 
 
+def test_a_name_that_is_taken_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    register(monkeypatch, cpu=Toy)
+    assert main(["backends"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "PROBLEM  two backends are called 'cpu': entry point package_of_cpu:BACKEND of entry point; "
+        "the name is taken by tandem.backends.cpu.backend:BACKEND of tandem; rename or uninstall one of them\n"
+    )
+
+
 def test_an_own_coarse_op_does_not_need_its_parts() -> None:
     class Coarse(Partial):
         def implementation(self, op: str) -> OpFunction | None:

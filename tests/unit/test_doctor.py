@@ -92,6 +92,17 @@ def test_the_doctor_imports_no_torch() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
+def test_a_process_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PATIENCE", 0.01)
+    assert doctor.ask({}) == (None, {"why": "the process that imports torch gave no answer in 0 seconds"})
+
+
+def test_what_a_vendor_library_prints_is_passed_over(tmp_path: Path) -> None:
+    text = "import atexit\ndef start():\n    print('hello 1')\n    atexit.register(print, '[bye]')\n"
+    found = json.loads(tandem(vendor(tmp_path, text), "doctor", "--json").stdout)
+    assert found["problems"] == [] and found["selected"]["usable"]
+
+
 # -- without a second process -----------------------------------------------------------------------------------
 
 SURVEY: dict[str, Any] = {

@@ -9,12 +9,14 @@ import pytest
 import torch
 from support.registered import Toy, register
 
-from tandem.contract import opspec, registry, versions
+from tandem.contract import opspec, probing, registry, versions
 from tandem.contract.backend import Backend
-from tandem.contract.capabilities import Capabilities, OpCap
+from tandem.contract.capabilities import Capabilities, OpCap, Probe
 from tandem.contract.devices import check_index
 from tandem.contract.opspec import OP_TABLE, OpFunction, OpSpec
 from tandem.contract.plan import Plan
+from tandem.contract.probing import Probed
+from tandem.contract.registry import Registration
 from tandem.contract.types import QFormat, QTensor
 from tandem.contract.versions import VersionRow, check_versions
 from tandem.errors import (
@@ -91,6 +93,37 @@ def test_absent_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
         "CANN=unknown, ASCEND_TOOLKIT_HOME=unset, ASCEND_RT_VISIBLE_DEVICES=unset, "
         "ASCEND_VISIBLE_DEVICES=set, and not read: did you mean ASCEND_RT_VISIBLE_DEVICES?. "
         "Fix: set TANDEM_BACKEND=cpu to run the reference. No fallback was made."
+    )
+
+
+def probed(name: str, answer: Probe) -> Probed:
+    return Probed(Registration(name, "tandem", f"{name}:BACKEND"), answer, (1, 0))
+
+
+def test_no_candidate_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = {
+        "cuda": probed("cuda", Probe(False, "no driver\n(details)")),
+        "ascend": probed("ascend", Probe(False, "libhccl.so is missing")),
+        "cpu": probed("cpu", Probe(True, "host processor", accelerator=False)),
+    }
+    monkeypatch.setattr(probing, "probe_all", lambda: candidates)
+    with pytest.raises(BackendLoadError) as caught:
+        registry.select(None, {"TANDEM_REQUIRE_ACCELERATOR": "1"})
+    assert str(caught.value) == (
+        "no accelerator is present. Where: backend selection with TANDEM_REQUIRE_ACCELERATOR=1. "
+        "Why: cuda: no driver; ascend: libhccl.so is missing; cpu: host processor, which is no accelerator. "
+        "Fix: install the driver, or unset TANDEM_REQUIRE_ACCELERATOR to run on the CPU."
+    )
+
+
+def test_several_candidates_are_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = {name: probed(name, Probe(True, "there")) for name in ("cuda", "ascend")}
+    monkeypatch.setattr(probing, "probe_all", lambda: candidates)
+    with pytest.raises(BackendLoadError) as caught:
+        registry.select(None, {})
+    assert str(caught.value) == (
+        "more than one accelerator is present. Where: backend selection. "
+        "Why: found cuda, ascend and none was named. Fix: set TANDEM_BACKEND to one of them."
     )
 
 

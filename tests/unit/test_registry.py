@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -90,7 +91,8 @@ def test_an_accelerator_can_be_required() -> None:
     with pytest.raises(BackendLoadError, match="no accelerator is present") as caught:
         registry.select(None, {"TANDEM_REQUIRE_ACCELERATOR": "1"})
     four_parts(caught.value)
-    assert "cuda: " in caught.value.why and "ascend: " in caught.value.why and "cpu: " not in caught.value.why
+    assert "cuda: " in caught.value.why and "ascend: " in caught.value.why
+    assert "cpu: host processor, which is no accelerator" in caught.value.why
     assert registry.select("cpu", {"TANDEM_REQUIRE_ACCELERATOR": "1"}) == "cpu"
 
 
@@ -235,6 +237,17 @@ def test_opening_an_incomplete_class_names_what_it_lacks(install: Install) -> No
     with pytest.raises(BackendLoadError, match="TypeError: Can't instantiate abstract class.*kv_alloc") as caught:
         registry.open_backend("half")
     assert "'close'" not in caught.value.why
+
+
+def test_a_backend_of_another_package_has_a_package_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [
+        importlib.metadata.EntryPoint(name, f"tandem.backends.{name}.backend:BACKEND", registry.ENTRY_POINTS)
+        for name in ("cpu", "foreign")
+    ]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries)
+    assert registry.registrations()["cpu"].origin == "tandem"
+    found = probe_all()["foreign"]
+    assert found.failed and "'foreign' lies in a package that is not its own" in found.probe.reason
 
 
 def test_a_class_off_the_surface_is_a_failed_registration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
