@@ -17,6 +17,8 @@ from tandem.contract.opspec import OP_TABLE, OpFunction
 from tandem.contract.types import KVCache, PackedWeight, ShardSpec
 from tandem.errors import ConfigError, OpUnsupported
 
+_ELSEWHERE = "use a supported one, or another backend"
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -96,36 +98,30 @@ class Plan:
         own = self._own(op)
         # A record of an own implementation does not restrict the composite that runs in its place.
         if cap is not None and not (cap.impl == "fused" and op in self.composite):
-            self._check_allowed(op, site, attrs, cap.allows, self._composite_hint(op, site, attrs, own))
+            refused = _refused(attrs, cap.allows)
+            if refused:
+                hint = "" if own is None else self._composite_hint(op, site, attrs)
+                raise self._unsupported(op, site, attrs, refused, hint or _ELSEWHERE)
         if own is None:
             self._check_composite(op, site, attrs)
 
     def _check_composite(self, op: str, site: str, attrs: dict[str, Any]) -> None:
         spec = OP_TABLE[op]
-        self._check_allowed(op, site, attrs, spec.reads)
+        refused = _refused(attrs, spec.reads)
+        if refused:
+            raise self._unsupported(op, site, attrs, refused, _ELSEWHERE)
         presence: list[tuple[str, Mapping[str, str]]] = [(part, {}) for part in spec.parts if part in OP_TABLE]
         for part, names in (*spec.passes, *presence):
             self._check(part, site, {theirs: attrs[own] for theirs, own in names.items() if own in attrs})
 
-    def _composite_hint(self, op: str, site: str, attrs: dict[str, Any], own: OpFunction | None) -> str:
-        """What to do where the backend's own implementation refuses and the composite would not; else empty."""
-        if own is None:
-            return ""
+    def _composite_hint(self, op: str, site: str, attrs: dict[str, Any]) -> str:
+        """What to do where the composite can run what the backend's own implementation refuses; else empty."""
         try:
             self._check_composite(op, site, attrs)
         except OpUnsupported:
             return ""
         parts = "+".join(OP_TABLE[op].parts) or "plain torch"
         return f"the composite ({parts}) can run: set {COMPOSITE}={op}, or repack the checkpoint"
-
-    def _check_allowed(
-        self, op: str, site: str, attrs: dict[str, Any], allows: Mapping[str, frozenset[Any]], hint: str = ""
-    ) -> None:
-        for name, value in attrs.items():
-            allowed = allows.get(name)
-            if allowed is not None and value not in allowed:
-                why = f"{name}={value} is not supported. Supported: {name}={' or '.join(sorted(map(str, allowed)))}"
-                raise self._unsupported(op, site, attrs, why, hint or "use a supported one, or another backend")
 
     def _resolve(self, op: str, site: str, own: OpFunction | None) -> OpFunction:
         if own is not None:
@@ -151,6 +147,15 @@ class Plan:
             why=why,
             fix=f"{fix}. Raised while planning; no step has run",
         )
+
+
+def _refused(attrs: Mapping[str, Any], allows: Mapping[str, frozenset[Any]]) -> str:
+    """The first attribute whose value is not allowed, and the values that are; empty if all are."""
+    for name, value in attrs.items():
+        allowed = allows.get(name)
+        if allowed is not None and value not in allowed:
+            return f"{name}={value} is not supported. Supported: {name}={' or '.join(sorted(map(str, allowed)))}"
+    return ""
 
 
 def composite_ops(environ: Mapping[str, str]) -> frozenset[str]:

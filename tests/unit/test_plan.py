@@ -17,10 +17,12 @@ from tandem.contract.cases import Draw, materialise
 from tandem.contract.opspec import OP_TABLE, OpFunction
 from tandem.contract.plan import Plan
 from tandem.contract.types import QFormat, QTensor, ShardSpec, WeightKind
+from tandem.engine.llm import LLM
 from tandem.errors import LayoutError, OpUnsupported
 from tandem.model.caches import CacheSpec
 from tandem.model.config import ModelConfig
 from tandem.model.registry import build_model
+from tandem.sampling.params import SamplingParams
 
 
 class PartialBackend(CpuBackend):
@@ -215,3 +217,16 @@ def test_an_op_declared_absent_is_refused_even_where_an_implementation_exists() 
     backend = PartialBackend({"rope": OpCap("absent", notes="no trigonometry")}, {"rope": lambda *_: None})
     parts = refusal(Plan(backend), "rope")
     assert "no trigonometry" in parts["why"]
+
+
+def test_composites_in_place_of_own_ops_write_the_same_text(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU own ops and composites have the same bits but for dot products; a private layout stops none of them."""
+
+    def tokens() -> tuple[int, ...]:
+        llm = LLM(tiny, backend="cpu", options={"model.max_model_len": 64, "scheduler.max_slots": 2})
+        return llm.generate("Once upon", SamplingParams(max_tokens=4, seed=5, ignore_eos=True))[0].token_ids
+
+    own = [op for op in OP_TABLE if CpuBackend(use_native=True).implementation(op) is not None]
+    wanted = tokens()
+    monkeypatch.setenv("TANDEM_COMPOSITE", ",".join(own))
+    assert len(own) > 5 and tokens() == wanted
