@@ -57,7 +57,7 @@ def selected() -> dict[str, Any]:
     except TandemError as error:
         return {"how": how, "usable": False, "why": str(error)}
     except Exception as error:  # a plug-in may raise anything
-        return {"how": how, "usable": False, "why": f"{registration.name}: {type(error).__name__}: {error}"}
+        return {"how": how, "usable": False, "why": f"{type(error).__name__}: {error}"}
     return {"how": how, "usable": probe.present, "backend": f"{registration.name}:{index}", "why": probe.reason}
 
 

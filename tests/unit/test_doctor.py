@@ -78,6 +78,29 @@ def test_other_commands_say_it_too(tmp_path: Path) -> None:
     assert "fakedev = fake_vendor:start of fake-vendor 1.2" in told["where"] and SWITCH in told["fix"]
 
 
+def test_a_broken_plug_in_is_never_passed_over(tmp_path: Path, tiny: Path) -> None:
+    """Asked for: an error.  Found: shown, and named in the one warning of a run that the CPU takes over."""
+    info = tmp_path / "toys-0.3.dist-info"
+    info.mkdir()
+    (tmp_path / "toys.py").write_text("raise ImportError('libtoy.so: no such file')\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toys\nVersion: 0.3\n")
+    (info / "entry_points.txt").write_text("[tandem.backends]\ntoy = toys:Toy\n")
+    generate = ("generate", "Once", "--model", str(tiny), "--max-tokens", "1")
+    named = tandem(tmp_path, *generate, TANDEM_BACKEND="toy")
+    assert (named.returncode, named.stdout) == (2, "")
+    assert "backend 'toy' was requested but its registration failed" in named.stderr
+    assert "ImportError: libtoy.so: no such file" in named.stderr and "No fallback was made" in named.stderr
+    shown = tandem(tmp_path, "doctor", "--json", TANDEM_BACKEND="toy")
+    entry = json.loads(shown.stdout)["backends"]["toy"]
+    assert shown.returncode == 1 and (entry["state"], entry["from"]) == ("failed", "toys")
+    assert "line 1, in <module>" in entry["traceback"] and "libtoy.so" in entry["traceback"]
+    free = tandem(tmp_path, *generate, TANDEM_BACKEND="")
+    warned = [line for line in free.stderr.splitlines() if "running on the CPU" in line]
+    assert free.returncode == 0 and len(warned) == 1
+    failure = "backend 'toy' (from toys): its registration failed: ImportError: libtoy.so: no such file"
+    assert warned[0].endswith(failure)
+
+
 def test_an_unrelated_error_is_not_explained() -> None:
     assert autoload.explain(RuntimeError("out of memory")) is None
 
