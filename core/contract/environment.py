@@ -39,12 +39,10 @@ def look_alikes(environ: Mapping[str, str], options: Iterable[str] = ()) -> dict
         options: further names that are read, those of the engine options.
     """
     known = [*KNOWN, *options]
-    squashed = {name.replace("_", ""): name for name in known}
     found: dict[str, str] = {}
     for name in sorted(name for name, value in environ.items() if value and name not in known):
         plain = name.upper().replace("-", "_")
-        flat = plain.replace("_", "")
-        meant = squashed.get(flat) or _GUESSED.get(flat)
+        meant = _GUESSED.get(plain.replace("_", ""))
         if meant is None:
             meant = next(iter(difflib.get_close_matches(plain, known, n=1, cutoff=_CLOSE)), None)
         if meant is not None:
