@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tandem.contract.environment import BACKEND as BACKEND_VARIABLE
+from tandem.contract.environment import look_alikes, not_read
 from tandem.contract.registry import parse_selector
 from tandem.errors import ConfigError
 
 PREFIX = "TANDEM_"
-BACKEND_VARIABLE = "TANDEM_BACKEND"  # name[:index], the short form that also selects without a tree
 _NAMES = {int: "an integer", str: "a string"}
 _LONGEST_RATIO = 2  # original tokens behind one cache entry; a group never spans two blocks
 
@@ -258,19 +259,21 @@ def _flatten(raw: object, origin: str) -> dict[str, Any]:
     return flat
 
 
+def variables() -> dict[str, str]:
+    """The environment variable of every option -> its ``section.field``."""
+    return {PREFIX + key.replace(".", "_").upper(): key for key in _OPTIONS}
+
+
 def _from_env(env: Mapping[str, str]) -> _Source:
-    by_name = {PREFIX + key.replace(".", "_").upper(): key for key in _OPTIONS}
-    known = [*by_name, BACKEND_VARIABLE]
+    by_name = variables()
     found: _Source = {}
-    for name, text in env.items():
-        if not name.startswith(PREFIX):
-            continue
-        origin = f"environment {name}"
-        if name in by_name:
-            key = by_name[name]
-            found[key] = (_parse(key, _OPTIONS[key], text, origin), origin)
-        elif name != BACKEND_VARIABLE and difflib.get_close_matches(name, known, n=1, cutoff=0.85):
-            raise _unknown("variable", name, known, "environment")
+    for name, key in by_name.items():
+        if name in env:
+            origin = f"environment {name}"
+            found[key] = (_parse(key, _OPTIONS[key], env[name], origin), origin)
+    for name, meant in look_alikes(env, by_name).items():
+        if meant in by_name or meant == BACKEND_VARIABLE:
+            raise not_read(name, meant, env[name])
     if env.get(BACKEND_VARIABLE):
         clash = sorted({origin for key, (_, origin) in found.items() if key.startswith("backend.")})
         if clash:

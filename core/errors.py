@@ -77,5 +77,9 @@ class ContractError(TandemError):
     """A backend and the core disagree about the contract."""
 
 
+class SurfaceError(ContractError, TypeError):
+    """A backend class defines what the contract's surface does not have."""
+
+
 class CapacityError(TandemError):
     """A pool (blocks, slots, memory) is too small for what was asked."""

@@ -9,8 +9,14 @@ class AscendBackend(AbsentBackend):
     """Opening it explains what is missing."""
 
     name = "ascend"
-    device_file = "/dev/davinci_manager"
-    package = "torch-npu"
+    _device_file = "/dev/davinci_manager"
+    _package = "torch-npu"
+    _version_files = {
+        "CANN": "$ASCEND_TOOLKIT_HOME/version.cfg",
+        "driver": "/usr/local/Ascend/driver/version.info",
+    }
+    _variables = ("ASCEND_TOOLKIT_HOME", "ASCEND_RT_VISIBLE_DEVICES")
+    _misnamed = {"ASCEND_VISIBLE_DEVICES": "ASCEND_RT_VISIBLE_DEVICES"}
 
 
 BACKEND = AscendBackend

@@ -13,9 +13,10 @@ from tandem.backends.cpu import ops, weights
 from tandem.backends.cpu.native import native_library, native_status
 from tandem.contract.backend import Array, Backend
 from tandem.contract.capabilities import Capabilities, MemoryInfo, OpCap, Probe
+from tandem.contract.devices import check_index
 from tandem.contract.opspec import CONTRACT_VERSION, OpFunction
 from tandem.contract.types import CanonicalWeight, KVCache, KVLayout, PackedWeight, QFormat, QTensor, WeightKind
-from tandem.errors import CapacityError, ConfigError, DeviceIndexError, LayoutError
+from tandem.errors import CapacityError, ConfigError, LayoutError
 
 LINEAR_WEIGHTS = frozenset({"bf16", "f32", "fp8_block32", "mxfp4"})
 
@@ -74,13 +75,7 @@ class CpuBackend(Backend):
     @classmethod
     def open(cls, device_id: int, options: Mapping[str, Any]) -> CpuBackend:
         """Open the host processor; the only device index is 0."""
-        if device_id != 0:
-            raise DeviceIndexError(
-                f"TANDEM_BACKEND='cpu:{device_id}' does not exist",
-                where="backend 'cpu'",
-                why="the host processor is one device, index 0",
-                fix="use cpu or cpu:0",
-            )
+        check_index(cls.name, device_id, 1, "the host processor")
         unknown = sorted(set(options) - {"native"})
         if unknown:
             raise ConfigError(

@@ -9,8 +9,11 @@ class CudaBackend(AbsentBackend):
     """Opening it explains what is missing."""
 
     name = "cuda"
-    device_file = "/dev/nvidiactl"
-    package = "triton"
+    _device_file = "/dev/nvidiactl"
+    _package = "triton"
+    _version_files = {"driver": "/sys/module/nvidia/version"}
+    _variables = ("CUDA_VISIBLE_DEVICES",)
+    _misnamed = {"CUDA_VISIBLE_DEVICE": "CUDA_VISIBLE_DEVICES", "GPU_VISIBLE_DEVICES": "CUDA_VISIBLE_DEVICES"}
 
 
 BACKEND = CudaBackend

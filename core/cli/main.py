@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 import warnings
 from collections.abc import Sequence
 
-from tandem.cli import bench, chat, checkpoint, doctor, generate
+from tandem.cli import autoload
 from tandem.errors import TandemError
 
-COMMANDS = (generate, chat, doctor, checkpoint, bench)
+COMMANDS = ("generate", "chat", "doctor", "backends", "backend", "checkpoint", "bench")
 USAGE_ERROR = 2
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser with every command."""
+def build_parser(command: str = "") -> argparse.ArgumentParser:
+    """The parser with one command, or with all of them where the name is none.
+
+    Only modules of the commands it has are imported: `tandem doctor` must run where torch cannot be imported.
+
+    Raises:
+        TandemError: a vendor package keeps torch from being imported.
+    """
     parser = argparse.ArgumentParser(
         prog="tandem", description="Run DeepSeek-V4.1-class models on the backend named by TANDEM_BACKEND."
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add_parser(subparsers)
+    for name in (command,) if command in COMMANDS else COMMANDS:
+        try:
+            module = importlib.import_module(f"tandem.cli.{name}")
+        except RuntimeError as error:
+            told = autoload.explain(error)
+            if told is None:
+                raise
+            raise told from error
+        module.add_parser(subparsers)
     return parser
 
 
@@ -33,14 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 when it did what was asked, 2 for bad input (the error is on standard error, as JSON after --json),
         130 when interrupted.
     """
-    arguments = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
     warnings.showwarning = _show_warning
     _be_lenient_at_the_edges()
     try:
+        arguments = build_parser(words[0] if words else "").parse_args(words)
         code: int = arguments.handler(arguments)
         return code
     except TandemError as error:
-        if getattr(arguments, "json", False):
+        if "--json" in words:
             print(json.dumps(error.to_dict()), file=sys.stderr)
         else:
             print(f"tandem: {type(error).__name__}: {error}", file=sys.stderr)

@@ -11,6 +11,7 @@ import torch
 
 from tandem.contract.capabilities import Capabilities, MemoryInfo, Probe
 from tandem.contract.opspec import OpFunction
+from tandem.contract.surface import check_subclass
 from tandem.contract.types import (
     CanonicalWeight,
     KVCache,
@@ -41,11 +42,19 @@ class Graph(Protocol):
 
 
 class Backend(abc.ABC):
-    """One open device.  Every op not returned by `implementation` runs as the composite of ``core/ops``."""
+    """One open device.  Every op not returned by `implementation` runs as the composite of ``core/ops``.
+
+    A subclass defines no public name but those below, with these parameters; anything else is a `SurfaceError`,
+    a TypeError, when the class is made.  Names that begin with ``_`` are free.
+    """
 
     name: str
     contract: tuple[int, int]
     device: torch.device
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        check_subclass(cls, Backend)
 
     @classmethod
     @abc.abstractmethod

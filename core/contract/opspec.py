@@ -18,6 +18,11 @@ from tandem.errors import ContractError
 
 CONTRACT_VERSION = (1, 0)
 
+# SHA-256 of names, arguments, attributes and classes of all ops, by contract version.  A port was written against
+# a version: when a signature changes, raise CONTRACT_VERSION (the minor for an addition, the major for a changed
+# meaning), say so in docs/CONTRACT.md, and add the new version here.
+TABLE_HASHES = {(1, 0): "06b1b4933452179a21a307a2be11d6492b8c99d0dad14bc47fb322f544684031"}
+
 OpFunction = Callable[..., Any]
 CaseBuilder = Callable[..., dict[str, Any]]
 
@@ -109,9 +114,17 @@ def case(op_name: str, name: str, rows: tuple[int, ...] = ()) -> Callable[[CaseB
 
 
 def table_signature() -> str:
-    """SHA-256 over all op signatures; a test freezes it per contract version."""
+    """SHA-256 over all op signatures; `TABLE_HASHES` freezes it per contract version."""
     text = "\n".join(OP_TABLE[name].signature() for name in sorted(OP_TABLE))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def table_state() -> str:
+    """``frozen`` where the op table is the one of its contract version, else what differs; for reports and traces."""
+    import tandem.ops  # noqa: F401  (declares every op; an import above would be a circle)
+
+    found, frozen = table_signature(), TABLE_HASHES.get(CONTRACT_VERSION, "none")
+    return "frozen" if found == frozen else f"changed: {found[:12]}, frozen as {frozen[:12]}"
 
 
 def iter_ops() -> Iterator[OpSpec]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.checking import CaptureViolation, CheckingBackend, Recording
+from support.checking import CaptureViolation, CheckingBackend, Recording, watch
 from support.tiny import TinyModel, memory
 
 from tandem.contract.types import Rows
@@ -87,7 +87,7 @@ class Decoder:
 def test_replaying_a_recorded_decode_step_equals_running_it(
     decoder: Decoder, replay: Callable[[Recording], None]
 ) -> None:
-    with decoder.tiny.backend.watch() as recording:
+    with watch(decoder.tiny.backend) as recording:
         logits, token = decoder.run()
     assert torch.isfinite(logits[[0, 1, 3]]).all()
     start, position = decoder.snapshot(), decoder.position.clone()
@@ -117,7 +117,7 @@ def test_prefill_is_checked_too(tiny: TinyModel) -> None:
     rows = tiny.rows([(0, 0, 9), (-1, 0, 2), (2, 0, 1)])
     step = tiny.step(rows, "prefill")
     index = tiny.backend.from_host(np.array([8, -1, 11], dtype=np.int32))
-    with tiny.backend.watch() as recording:
+    with watch(tiny.backend) as recording:
         logits = tiny.model.logits(tiny.model.forward(step), index)
     assert logits.shape[0] == 3 and len(recording.ops) > 50
 
@@ -192,7 +192,7 @@ def test_a_planted_violation_inside_an_op_is_caught(
 ) -> None:
     backend = CheckingBackend()
     function = backend.wrap_op("hc_mean", planted)
-    with pytest.raises(CaptureViolation, match=f"{message}.*op hc_mean"), backend.watch():
+    with pytest.raises(CaptureViolation, match=f"{message}.*op hc_mean"), watch(backend):
         function(X)
 
 
@@ -200,7 +200,7 @@ def test_a_torch_operator_in_model_code_is_caught(tiny: TinyModel, monkeypatch: 
     original = tiny.model._embed
     monkeypatch.setattr(tiny.model, "_embed", lambda *args: original(*args) * 1.0)
     step = tiny.step(tiny.rows([(0, 0, 1)]), "decode")
-    with pytest.raises(CaptureViolation, match="aten::mul outside a bound op"), tiny.backend.watch():
+    with pytest.raises(CaptureViolation, match="aten::mul outside a bound op"), watch(tiny.backend):
         tiny.model.forward(step)
 
 
@@ -209,20 +209,20 @@ def test_a_host_read_in_model_code_is_caught(tiny: TinyModel, monkeypatch: pytes
     monkeypatch.setattr(tiny.model, "_embed", lambda ids, *args: original(ids, *args) if int(ids[0]) else None)
     step = tiny.step(tiny.rows([(0, 0, 1)]), "decode")
     with pytest.raises(CaptureViolation, match="host read by aten::_local_scalar_dense in model code"):
-        with tiny.backend.watch():
+        with watch(tiny.backend):
             tiny.model.forward(step)
 
 
 def test_views_in_model_code_are_allowed() -> None:
     backend = CheckingBackend()
-    with backend.watch() as recording:
+    with watch(backend) as recording:
         backend.wrap_op("hc_mean", lambda x: x * 1)(X)[1:].view(-1).unsqueeze(0)
     assert [call.name for call in recording.operators] == ["aten::mul"]
 
 
 def test_fresh_memory_is_poisoned() -> None:
     backend = CheckingBackend()
-    with backend.watch():
+    with watch(backend):
         fresh = backend.wrap_op("hc_mean", lambda x: torch.empty_like(x))(X)
     assert torch.isnan(fresh).all()
 
@@ -232,7 +232,7 @@ def test_a_stale_host_value_shows_in_replay() -> None:
     backend, kept = CheckingBackend(), {"scale": 2.0}
     function = backend.wrap_op("hc_mean", lambda x: x * kept["scale"])
     x = torch.ones(2)
-    with backend.watch() as recording:
+    with watch(backend) as recording:
         y = function(x)
     kept["scale"] = 3.0
     recording.replay_operators()

@@ -103,20 +103,21 @@ class CheckingBackend(CompositeBackend):
 
         return run
 
-    @contextmanager
-    def watch(self) -> Iterator[Recording]:
-        """Check everything that runs inside, and record it.
 
-        Raises:
-            CaptureViolation: from the operator that a capture forbids.
-        """
-        self.recording = Recording()
-        try:
-            with torch.no_grad(), _HostMethods(self), _Operators(self, self.recording):
-                yield self.recording
-        finally:
-            self.recording = None
-            self.running.clear()
+@contextmanager
+def watch(backend: CheckingBackend) -> Iterator[Recording]:
+    """Check everything that runs inside, and record it.
+
+    Raises:
+        CaptureViolation: from the operator that a capture forbids.
+    """
+    backend.recording = Recording()
+    try:
+        with torch.no_grad(), _HostMethods(backend), _Operators(backend, backend.recording):
+            yield backend.recording
+    finally:
+        backend.recording = None
+        backend.running.clear()
 
 
 class _HostMethods(TorchFunctionMode):

@@ -118,14 +118,23 @@ def test_unknown_keys_come_with_the_nearest_known_one(args, hint, tmp_path):
         assert hint in caught.value.fix and "bad.json" in caught.value.where
 
 
-@pytest.mark.parametrize("name", ["TANDEM_SHEDULER_MAX_SLOTS", "TANDEM_CACHE_BLOCKSIZE", "TANDEM_BACKENDS"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TANDEM_SHEDULER_MAX_SLOTS",
+        "TANDEM_CACHE_BLOCKSIZE",
+        "tandem_cache_blocksize",
+        "TANDEM_BACKENDS",
+        "TANDEM_DEVICE",
+    ],
+)
 def test_misspelt_variables_are_noticed(name):
     with pytest.raises(ConfigError, match="did you mean TANDEM_"):
         load_config(None, {name: "3"})
 
 
 def test_other_variables_are_left_alone():
-    env = {"TANDEM_REQUIRE_ACCELERATOR": "1", "TANDEM_PYTHON": "x", "tandem_cache_blocksize": "1", "PATH": ""}
+    env = {"TANDEM_REQUIRE_ACCELERATOR": "1", "TANDEM_PYTHON": "x", "TANDEM_CACHE_BLOKSIZ": "", "PATH": ""}
     assert load_config(None, env) == EngineConfig()
 
 

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 import tandem.ops  # noqa: F401  (declares every op)
-from tandem.contract.opspec import CONTRACT_VERSION, OP_TABLE, OpSpec, case, op, table_signature
+from tandem.contract.opspec import (
+    CONTRACT_VERSION,
+    OP_TABLE,
+    TABLE_HASHES,
+    OpSpec,
+    case,
+    op,
+    table_signature,
+    table_state,
+)
 from tandem.errors import ContractError
-
-# SHA-256 of names, arguments, attributes and classes of all ops, by contract version.  A port was written against
-# a version: when a signature changes, raise CONTRACT_VERSION (the minor for an addition, the major for a changed
-# meaning), say so in docs/CONTRACT.md, and add the new version here.
-FROZEN = {(1, 0): "06b1b4933452179a21a307a2be11d6492b8c99d0dad14bc47fb322f544684031"}
 
 CLASS = r"(?:U\(\d\)|[XAQSP])"  # of an output
 
@@ -41,12 +45,22 @@ def documented(repo_root: Path) -> list[list[str]]:
 
 
 def test_the_op_table_is_frozen() -> None:
-    assert CONTRACT_VERSION in FROZEN, "a new contract version needs its hash here"
+    assert CONTRACT_VERSION in TABLE_HASHES, "a new contract version needs its hash"
     found = table_signature()
-    assert found == FROZEN[CONTRACT_VERSION], (
+    assert found == TABLE_HASHES[CONTRACT_VERSION], (
         f"the op table of contract {CONTRACT_VERSION} changed (now {found}); "
         "raise CONTRACT_VERSION and record the new hash, or undo the change"
     )
+    assert table_state() == "frozen"
+
+
+def test_a_changed_table_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OP_TABLE, "some_op", OpSpec("some_op", lambda x: x, {"y": "X"}))
+    assert table_state() == f"changed: {table_signature()[:12]}, frozen as 06b1b4933452"
+    monkeypatch.setitem(TABLE_HASHES, CONTRACT_VERSION, table_signature())
+    assert table_state() == "frozen"
+    monkeypatch.delitem(TABLE_HASHES, CONTRACT_VERSION)
+    assert table_state().endswith("frozen as none")
 
 
 def test_the_signature_sees_arguments_attributes_and_classes() -> None:

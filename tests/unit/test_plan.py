@@ -17,10 +17,12 @@ from tandem.contract.cases import Draw, materialise
 from tandem.contract.opspec import OP_TABLE, OpFunction
 from tandem.contract.plan import Plan
 from tandem.contract.types import QFormat, QTensor, ShardSpec, WeightKind
+from tandem.engine.llm import LLM
 from tandem.errors import LayoutError, OpUnsupported
 from tandem.model.caches import CacheSpec
 from tandem.model.config import ModelConfig
 from tandem.model.registry import build_model
+from tandem.sampling.params import SamplingParams
 
 
 class PartialBackend(CpuBackend):
@@ -46,8 +48,8 @@ def refusal(plan: Plan, op: str, **attrs: Any) -> dict[str, str]:
         plan.bind(op, "layers.3.attn.wq_a", **attrs)
     parts = caught.value.to_dict()
     assert parts["error"] == "OpUnsupported"
-    assert "op '" in parts["what"] and "backend 'cpu'" in parts["what"]
-    assert parts["where"].startswith("layers.3.attn.wq_a")
+    assert "op '" in parts["what"] and "on backend 'cpu' has no implementation" in parts["what"]
+    assert parts["where"] == "layers.3.attn.wq_a"
     assert "Raised while planning; no step has run" in parts["fix"]
     return parts
 
@@ -65,8 +67,8 @@ def test_an_unknown_attribute_is_refused() -> None:
 def test_a_format_that_the_backend_lacks_is_refused() -> None:
     backend = PartialBackend({"linear": OpCap("composite", {"w": frozenset({"bf16", "f32"})})})
     parts = refusal(Plan(backend), "linear", x="mxfp8", w="fp8_block32", out="bf16")
-    assert "w=fp8_block32 is not supported; supported: ['bf16', 'f32']" in parts["why"]
-    assert "x=mxfp8, w=fp8_block32, out=bf16" in parts["where"]
+    assert "w=fp8_block32 is not supported. Supported: w=bf16 or f32" in parts["why"]
+    assert parts["what"].endswith("has no implementation for x=mxfp8, w=fp8_block32, out=bf16")
     assert Plan(backend).bind("linear", "head", x="bf16", w="bf16", out="f32")
 
 
@@ -82,7 +84,7 @@ def test_an_absent_op_is_refused() -> None:
 
 def test_a_composite_with_an_absent_part_is_refused() -> None:
     backend = PartialBackend({"rms_norm": OpCap("absent", notes="no reductions")})
-    with pytest.raises(OpUnsupported, match="op 'rms_norm' cannot run.*layers.0.hc"):
+    with pytest.raises(OpUnsupported, match="op 'rms_norm' on backend 'cpu' has no implementation.*layers.0.hc"):
         Plan(backend).bind("hc_enter", "layers.0.hc", m=4)
 
 
@@ -177,8 +179,8 @@ def test_a_model_is_refused_before_any_step(tmp_path: Path) -> None:
             Plan(backend), source, ModelConfig.from_file(tmp_path / "config.json"), tmp_path / "tokenizer.json",
             CacheSpec(16, 8, 8, 8, 2), max_rows=8, max_positions=64, progress=lambda name: None,
         )  # fmt: skip
-    assert caught.value.where.startswith("layers.0.attn (heads=4")
-    assert "heads=4 is not supported; supported: ['128', '64']" in caught.value.why
+    assert caught.value.where == "layers.0.attn" and "for heads=4" in caught.value.what
+    assert "heads=4 is not supported. Supported: heads=128 or 64" in caught.value.why
 
 
 def test_the_default_shard_owns_everything() -> None:
@@ -215,3 +217,16 @@ def test_an_op_declared_absent_is_refused_even_where_an_implementation_exists() 
     backend = PartialBackend({"rope": OpCap("absent", notes="no trigonometry")}, {"rope": lambda *_: None})
     parts = refusal(Plan(backend), "rope")
     assert "no trigonometry" in parts["why"]
+
+
+def test_composites_in_place_of_own_ops_write_the_same_text(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU's plain-torch ops have the bits of their composites, and its private layouts stop none of them."""
+
+    def tokens() -> tuple[int, ...]:
+        llm = LLM(tiny, backend="cpu", options={"model.max_model_len": 64, "scheduler.max_slots": 2})
+        return llm.generate("Once upon", SamplingParams(max_tokens=4, seed=5, ignore_eos=True))[0].token_ids
+
+    own = [op for op in OP_TABLE if CpuBackend(use_native=False).implementation(op) is not None]
+    wanted = tokens()
+    monkeypatch.setenv("TANDEM_COMPOSITE", ",".join(own))
+    assert len(own) > 5 and tokens() == wanted

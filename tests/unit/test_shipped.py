@@ -15,6 +15,7 @@ import pytest
 from tandem.checkpoint import shipped
 from tandem.checkpoint.inventory import TensorGroup
 from tandem.checkpoint.reader import Checkpoint
+from tandem.cli import doctor, survey
 from tandem.cli.main import main
 from tandem.engine.llm import LLM
 from tandem.errors import CheckpointError
@@ -138,6 +139,7 @@ def test_help_says_so(command: str, capsys: Capture) -> None:
 
 def shown_by_doctor(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, object], str]:
     monkeypatch.setenv("TANDEM_BACKEND", "cpu")
+    monkeypatch.setattr(doctor, "ask", lambda environment: (survey.survey(), {}))  # in this process: it is patched
     assert main(["doctor", "--json"]) == 0
     entry = json.loads(capsys.readouterr().out)["model"]
     assert main(["doctor"]) == 0
