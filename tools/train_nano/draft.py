@@ -39,6 +39,7 @@ _PHASES = Phases(weights=0.0, sparse=0.0, activations=0.0, long=1.0, pull=0.8)  
 _VALID_ROWS = 24
 _NEWTON_STEPS = 12
 _PRIOR = 10.0
+_NOISE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ class DraftRecipe:
         batch: rows of a step.
         length: positions of a row.
         stride: distance between the anchors of a row; where the first one stands is random.
-        rate: peak learning rate.
+        rate: peak learning rate, but for the Markov head.
+        markov_rate: peak learning rate of the Markov head, whose rows are met rarely.
         decay: weight decay.
         discount: weight of a row of a block relative to the row before it.
         balance: step of the router biases.
@@ -59,14 +61,15 @@ class DraftRecipe:
         text: fields of ``text_config`` that differ from the shipped model.
     """
 
-    steps: int = 800
+    steps: int = 600
     batch: int = 4
     length: int = 256
-    stride: int = 4
-    rate: float = 1e-2
+    stride: int = 2
+    rate: float = 5e-3
+    markov_rate: float = 1e-2
     decay: float = 0.1
     discount: float = 0.8
-    balance: float = 2e-2
+    balance: float = 5e-3
     chat_share: float = 0.12
     seed: int = 0
     text: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -161,7 +164,11 @@ class DraftTrainer:
         self.parameters = self._start()
         apart = ("gate.bias", "confidence_head.proj")
         trained = {n: p.requires_grad_(True) for n, p in self.parameters.items() if not n.endswith(apart)}
-        self.optimiser = Optimiser(trained, recipe.rate, recipe.decay)
+        markov = {name: trained.pop(name) for name in list(trained) if "markov_head" in name}
+        self.optimisers = (
+            Optimiser(trained, recipe.rate, recipe.decay),
+            Optimiser(markov, recipe.markov_rate, recipe.decay),
+        )
         self.step = 0
         self._check_recipe(hashlib.sha256(backbone.read_bytes()).hexdigest())
         if (out / "state.safetensors").exists():
@@ -169,11 +176,25 @@ class DraftTrainer:
         self.log = Log(out / "log.jsonl", self.step)
 
     def _start(self) -> dict[str, Tensor]:
-        """Start values; the last norm, before a head that is trained already, is the backbone's."""
+        """Start values: what the backbone knows already, and noise.
+
+        The first stage is a copy of the backbone's first layer and the others of its last ones, with as many of
+        their experts as a stage has.  The context starts as the last tap.
+        """
         names = set(backbone_names(self.config))
         start = initial_parameters(self.config, self.recipe.seed)
         own = {name: value for name, value in start.items() if name not in names}
-        return own | {self.last + "norm": self.backbone["norm"].clone()}
+        stages, hidden = self.config.text.num_nextn_predict_layers, self.config.text.hidden_size
+        for name in own:
+            _, number, rest = name.split(".", 2)
+            layer = self.config.text.num_hidden_layers - stages + int(number) if number != "0" else 0
+            source = self.backbone.get(f"layers.{layer}.{rest}")
+            if source is not None and not name.endswith("gate.bias"):
+                own[name] = source[: len(own[name])].clone()
+        own[self.last + "norm"] = self.backbone["norm"].clone()
+        own["mtp.0.main_proj"] *= _NOISE
+        own["mtp.0.main_proj"][:, -hidden:] += torch.eye(hidden)
+        return own
 
     def _check_recipe(self, backbone: str) -> None:
         path = self.out / "recipe.json"
@@ -188,11 +209,13 @@ class DraftTrainer:
         with torch.no_grad():
             for name, value in self.parameters.items():
                 value.copy_(parameters[name])
-        self.optimiser.load(moments)
+        for part in self.optimisers:
+            part.load({key: value for key, value in moments.items() if key.partition("/")[2] in part.parameters})
 
     def save(self) -> None:
         """Write the state."""
-        save_state(self.out / "state.safetensors", self.step, self.parameters, self.optimiser.state())
+        moments = {key: value for part in self.optimisers for key, value in part.state().items()}
+        save_state(self.out / "state.safetensors", self.step, self.parameters, moments)
 
     def run(self, until: int, report_every: int = 100) -> None:
         """Train to a step, with a validation and a saved state every `report_every` steps and at the end."""
@@ -222,7 +245,7 @@ class DraftTrainer:
         loss = (blocks.loss * counted).sum() / total
         loss.backward()
         part = schedule(self.step, recipe.steps)
-        norm = self.optimiser.step(part)
+        norm, _ = (optimiser.step(part) for optimiser in self.optimisers)
         self._balance(blocks.loads, recipe.balance * max(part, 0.05))
         if now.pull > 0.0:
             pull_to_grid(self.parameters, self.graph.dtypes, now.pull)
