@@ -45,7 +45,9 @@ nano: install
 	.venv/bin/python -m tools.train_nano.dataset
 	@echo "==> training the backbone (about 75 minutes on one core)"
 	.venv/bin/python -m tools.train_nano.train --compile
-	@echo "==> training the draft module (about 11 minutes)"
+	@echo "==> letting it write, and training the draft module on that"
+	.venv/bin/python -m tools.train_nano.export --no-draft
+	.venv/bin/python -m tools.train_nano.continuations
 	.venv/bin/python -m tools.train_nano.draft --compile
 	.venv/bin/python -m tools.train_nano.export
 	@echo "==> the model is in build/nano/model; tools/train_nano/README.md says how to measure it"

@@ -27,6 +27,8 @@ From the root of the repository, in this order:
 ```
 python -m tools.train_nano.dataset
 python -m tools.train_nano.train --compile
+python -m tools.train_nano.export --no-draft
+python -m tools.train_nano.continuations
 python -m tools.train_nano.draft --compile
 python -m tools.train_nano.export
 python -m tools.train_nano.report_quality

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from tqdm import tqdm
 
 from tandem.model.config import ModelConfig
@@ -56,7 +57,8 @@ class DraftRecipe:
         decay: weight decay.
         discount: weight of a row of a block relative to the row before it.
         balance: step of the router biases.
-        chat_share: share of rows with conversations.
+        chat_share: share of the book's rows with conversations.
+        own_share: share of rows with text of the model itself, from `tools.train_nano.continuations`.
         seed: of weights, batches and anchors.
         text: fields of ``text_config`` that differ from the shipped model.
     """
@@ -71,6 +73,7 @@ class DraftRecipe:
     discount: float = 0.8
     balance: float = 5e-3
     chat_share: float = 0.12
+    own_share: float = 0.5
     seed: int = 0
     text: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -139,6 +142,38 @@ def fit_logistic(features: Tensor, target: Tensor, weight: Tensor, prior: float)
     return (w / size).float()
 
 
+class OwnRows:
+    """Rows of the model's own text, a pure function of the step: each epoch in a new order.
+
+    Args:
+        data: directory with ``continuations.safetensors``.
+        rows: rows of a step; with 0 nothing is read.
+    """
+
+    def __init__(self, data: Path, rows: int, recipe: DraftRecipe) -> None:
+        self.rows, self._seed = rows, recipe.seed
+        if not rows:
+            return
+        path = data / "continuations.safetensors"
+        if not path.exists():
+            raise SystemExit(f"{path} does not exist: run python -m tools.train_nano.continuations, or use no own rows")
+        text = load_file(path)["text"]
+        if text.shape[1] <= recipe.length:
+            raise SystemExit(f"{path} has rows of {text.shape[1]} tokens; {recipe.length + 1} are needed")
+        self._text = text[:, : recipe.length + 1].long()
+
+    def batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """tokens int64 [rows, L + 1] and weight f32 [rows, L], all ones."""
+        count = len(self._text)
+        places = torch.arange(step * self.rows, (step + 1) * self.rows)
+        chosen = [int(self._order(int(place) // count)[int(place) % count]) for place in places]
+        tokens = self._text[chosen]
+        return tokens, torch.ones_like(tokens[:, 1:], dtype=torch.float32)
+
+    def _order(self, epoch: int) -> Tensor:
+        return torch.randperm(len(self._text), generator=torch.Generator().manual_seed(self._seed * 7919 + epoch))
+
+
 class DraftTrainer:
     """A run that can be continued.
 
@@ -151,7 +186,9 @@ class DraftTrainer:
     def __init__(self, recipe: DraftRecipe, data: Path, run: Path, out: Path) -> None:
         self.recipe, self.out = recipe, out
         self.dataset = load_dataset(data)
-        self.batches = Batches(self.dataset, recipe.batch, recipe.length, recipe.seed, recipe.chat_share)
+        self.own = OwnRows(data, round(recipe.batch * recipe.own_share), recipe)
+        book = recipe.batch - self.own.rows
+        self.batches = Batches(self.dataset, book, recipe.length, recipe.seed, recipe.chat_share) if book else None
         tokenizer_json = data / "tokenizer.json"
         self.config: ModelConfig = nano_config(tokenizer_json, recipe.text)
         self.graph = NanoGraph(self.config, tokenizer_json, phase(0, recipe.steps, _PHASES).precision)
@@ -236,7 +273,7 @@ class DraftTrainer:
         """One optimiser step."""
         recipe, now = self.recipe, phase(self.step, self.recipe.steps, _PHASES)
         generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + self.step)
-        tokens, share = self.batches.batch(self.step)
+        tokens, share = self._rows()
         anchors = self._anchors(len(tokens), generator)
         weights = self.backbone | self.graph.stored(self.parameters)
         blocks = compare(DraftGraph(self.graph), weights, tokens, anchors)
@@ -256,6 +293,14 @@ class DraftTrainer:
         overlap = float((blocks.overlap * counted).sum() / total)
         worst = max(float(load.max() / load.float().mean()) for load in blocks.loads.values())
         return {"loss": loss.item(), "overlap": overlap, "norm": norm, "imbalance": worst}
+
+    def _rows(self) -> tuple[Tensor, Tensor]:
+        """Rows of the book, then of the model's own text: tokens [B, L + 1], and which targets count [B, L]."""
+        parts = [self.own.batch(self.step)] if self.own.rows else []
+        if self.batches is not None:
+            parts.insert(0, self.batches.batch(self.step))
+        tokens, share = zip(*parts, strict=True)
+        return torch.cat(tokens), torch.cat(share)
 
     def _anchors(self, rows: int, generator: torch.Generator) -> Tensor:
         """Positions [B, A]; a block needs a feature before it and targets for all of its rows."""

@@ -15,7 +15,7 @@ from tandem.checkpoint.quantize import quantize_fp4_rows, quantize_fp8_blocks, q
 from tandem.checkpoint.writer import TORCH_DTYPES, CheckpointWriter
 from tandem.model.config import ModelConfig
 from tools.train_nano.dataset import DEFAULT_DIR
-from tools.train_nano.parameters import expert_tensor
+from tools.train_nano.parameters import expert_tensor, initial_parameters
 from tools.train_nano.settings import nano_config
 from tools.train_nano.state import load_state
 
@@ -65,13 +65,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write a trained run as a checkpoint.")
     parser.add_argument("--data", type=Path, default=DEFAULT_DIR, help="of tools.train_nano.dataset")
     parser.add_argument("--run", type=Path, default=Path("build/nano/run"), help="of tools.train_nano.train")
-    parser.add_argument("--draft", type=Path, default=Path("build/nano/draft"), help="of tools.train_nano.draft")
+    draft_from = parser.add_mutually_exclusive_group()
+    draft_from.add_argument("--draft", type=Path, default=Path("build/nano/draft"), help="of tools.train_nano.draft")
+    draft_from.add_argument("--no-draft", action="store_true", help="leave the draft module as it starts")
     parser.add_argument("--out", type=Path, default=Path("build/nano/model"), help="checkpoint directory to write")
     arguments = parser.parse_args()
     _, parameters, _ = load_state(arguments.run / "state.safetensors")
-    _, draft, _ = load_state(arguments.draft / "state.safetensors")
     tokenizer_json = arguments.data / "tokenizer.json"
-    export(nano_config(tokenizer_json), parameters | draft, tokenizer_json, arguments.out)
+    config = nano_config(tokenizer_json)
+    draft = initial_parameters(config, 0)
+    if not arguments.no_draft:
+        _, draft, _ = load_state(arguments.draft / "state.safetensors")
+    export(config, draft | parameters, tokenizer_json, arguments.out)
     size = sum(path.stat().st_size for path in arguments.out.iterdir())
     print(f"{arguments.out}: {size / 2**20:.2f} MiB")
 
