@@ -68,8 +68,11 @@ def generate(name: str, out: Path) -> list[Path]:
 
 def _check_name(name: str) -> None:
     registered = collect()[0]
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or name == "auto":
-        raise _refuse("it is no name of a backend", f"name '{name}'", "use lower case letters, digits and _")
+    if keyword.iskeyword(name) or name == "auto":
+        raise _refuse("the word has a meaning of its own", f"name '{name}'", "choose another name")
+    if not re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", name):
+        fix = "use lower case letters, digits and _, with a letter first and no _ at the end"
+        raise _refuse("it is no name of a backend", f"name '{name}'", fix)
     if name in registered:
         taken = registered[name]
         raise _refuse(f"{taken.target} of {taken.origin} has this name", f"name '{name}'", "choose another name")

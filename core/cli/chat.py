@@ -16,12 +16,13 @@ from tandem.sampling.params import SamplingParams
 from tandem.tokenizer.chat import render_chat
 
 END_WORDS = ("/quit", "/exit")
+RESET_WORD = "/reset"
 
 
 def add_parser(subparsers: Any) -> None:
     """Register the command."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
-        "chat", help="talk to a model", description="Talk to a model, a line a turn; /quit ends."
+        "chat", help="talk to a model", description="Talk to a model, a line a turn; /reset begins anew, /quit ends."
     )
     add_engine_flags(parser)
     add_sampling_flags(parser)
@@ -34,22 +35,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Read a line, answer it, until the input ends."""
     params = sampling_params(arguments)
     llm = LLM(config=engine_config(arguments))
-    messages: list[dict[str, str]] = []
-    if arguments.system:
-        messages.append({"role": "system", "content": arguments.system})
+    start = [{"role": "system", "content": arguments.system}] if arguments.system else []
+    messages = list(start)
     interactive = sys.stdin.isatty() and not arguments.json
     try:
         while (line := _read(interactive)) is not None:
-            if not line.strip():
+            if line.strip() == RESET_WORD:
+                messages = list(start)
+            if line.strip() in ("", RESET_WORD):
                 continue
             messages.append({"role": "user", "content": line})
             try:
                 output = _answer(llm, messages, params, arguments)
             except RequestError as error:
                 messages.pop()
-                print(f"tandem: {error}", file=sys.stderr)
                 if not interactive:
                     raise
+                print(f"tandem: {error} ({RESET_WORD} begins a new conversation)", file=sys.stderr)
                 continue
             messages.append({"role": "assistant", "content": output.text})
     finally:

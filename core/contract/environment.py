@@ -26,6 +26,14 @@ KNOWN = {
 # What other engines call it, or what one might guess.
 _GUESSES = {
     BACKEND: ("TANDEM_DEVICE", "TANDEM_DEVICES", "TANDEM_PLATFORM", "TANDEM_ACCELERATOR", "TANDEM_TARGET"),
+    # Without a model the one that comes with the package runs, so a wrong name here would give another model's text.
+    "TANDEM_MODEL_PATH": (
+        "TANDEM_MODEL",
+        "TANDEM_MODEL_DIR",
+        "TANDEM_MODEL_NAME",
+        "TANDEM_CHECKPOINT",
+        "TANDEM_WEIGHTS",
+    ),
 }
 _GUESSED = {guess.replace("_", ""): name for name, guesses in _GUESSES.items() for guess in guesses}
 _CLOSE = 0.85

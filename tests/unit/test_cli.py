@@ -130,6 +130,12 @@ def test_chat_from_standard_input(tiny: Path, capsys: Capture, monkeypatch: pyte
     assert capsys.readouterr().out == "".join(answer["text"] + "\n" for answer in answers)
 
 
+def test_reset_begins_a_new_conversation(tiny: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chat(tiny, monkeypatch, "Hi\nAnd now?\n/reset\nHi\n", "--json", "--system", "Be brief.") == 0
+    first, second, again = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert again == first and len(second["prompt_token_ids"]) > len(first["prompt_token_ids"])
+
+
 def test_a_conversation_that_grows_too_long_ends_in_an_error(
     tiny: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

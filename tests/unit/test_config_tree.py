@@ -126,6 +126,8 @@ def test_unknown_keys_come_with_the_nearest_known_one(args, hint, tmp_path):
         "tandem_cache_blocksize",
         "TANDEM_BACKENDS",
         "TANDEM_DEVICE",
+        "TANDEM_MODEL",
+        "TANDEM_MODEL_DIR",
     ],
 )
 def test_misspelt_variables_are_noticed(name):

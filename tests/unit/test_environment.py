@@ -23,6 +23,8 @@ from tandem.contract.environment import KNOWN, look_alikes, unknown_variables
         ("tandem_allow_untested", "TANDEM_ALLOW_UNTESTED"),
         ("TANDEM_COMPOSITES", "TANDEM_COMPOSITE"),
         ("TANDEM_MODELPATH", "TANDEM_MODEL_PATH"),
+        ("TANDEM_MODEL", "TANDEM_MODEL_PATH"),
+        ("TANDEM_CHECKPOINT", "TANDEM_MODEL_PATH"),
     ],
 )
 def test_what_was_meant(name: str, meant: str) -> None:
@@ -46,5 +48,6 @@ def test_every_variable_that_the_tree_reads_is_known(repo_root: Path) -> None:
             for name in re.findall(r"[\"'{$](TANDEM_[A-Z_]*[A-Z])[\"':}]", file.read_text(encoding="utf-8")):
                 found[name] = str(file)
     guesses = {"TANDEM_DEVICE", "TANDEM_DEVICES", "TANDEM_PLATFORM", "TANDEM_ACCELERATOR", "TANDEM_TARGET"}
+    guesses |= {"TANDEM_MODEL", "TANDEM_MODEL_DIR", "TANDEM_MODEL_NAME", "TANDEM_CHECKPOINT", "TANDEM_WEIGHTS"}
     assert {"TANDEM_BACKEND", "TANDEM_PYTHON", "TANDEM_CONFORMANCE_BACKEND"} <= set(found)
     assert {name: file for name, file in found.items() if name not in {*KNOWN, *variables(), *guesses}} == {}

@@ -56,10 +56,11 @@ def test_it_says_what_it_wrote(tmp_path: Path, capsys: Capture) -> None:
     ("name", "out", "word"),
     [
         ("cpu", "new", "tandem.backends.cpu.backend:BACKEND of tandem has this name"),
-        ("auto", "new", "no name of a backend"),
+        ("auto", "new", "a meaning of its own"),
+        ("toy_", "new", "no name of a backend"),
         ("My-Toy", "new", "no name of a backend"),
         ("3toys", "new", "no name of a backend"),
-        ("class", "new", "no name of a backend"),
+        ("class", "new", "a meaning of its own"),
         ("toy:1", "new", "no name of a backend"),
         ("toy", "full", "exists and is not an empty directory"),
         ("toy", "full/file", "exists and is not an empty directory"),
