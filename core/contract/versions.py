@@ -1,12 +1,13 @@
 """Which versions go together, by backend, and how much is known about each set.
 
-The rows stand in ``core/assets/versions.toml``.  A row is ``tested`` only with a report in docs/reports that names
-its versions; anything else is ``declared``: what the package asks for, and nobody has shown.
+The rows of a backend stand in ``versions.toml`` beside it.  A row is ``tested`` only with a report in docs/reports
+that names its versions; anything else is ``declared``: what the package asks for, and nobody has shown.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import platform
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,6 @@ from pathlib import Path
 from tandem.contract.environment import ALLOW_UNTESTED
 from tandem.errors import VersionError
 
-MATRIX = Path(__file__).parents[1] / "assets" / "versions.toml"
 UNKNOWN = "unknown"
 TESTED, DECLARED = "tested", "declared"
 
@@ -58,10 +58,18 @@ def _same(found: str, wanted: str) -> bool:
     return numbers[: len(asked)] == asked
 
 
-def matrix(file: Path = MATRIX) -> list[VersionRow]:
-    """All rows, in the order of the file."""
+def matrix() -> list[VersionRow]:
+    """All rows of the backends that come with the package, by backend and in the order of its file."""
+    spec = importlib.util.find_spec("tandem.backends")
+    folders = spec.submodule_search_locations if spec is not None and spec.submodule_search_locations else ()
+    files = sorted(file for folder in folders for file in Path(folder).glob("*/versions.toml"))
+    return [row for file in files for row in read_rows(file)]
+
+
+def read_rows(file: Path) -> list[VersionRow]:
+    """The rows of one file; the backend is the folder's name."""
     rows = tomllib.loads(file.read_text(encoding="utf-8"))["row"]
-    return [VersionRow(r["backend"], r["packages"], r.get("system", {}), r.get("report", "")) for r in rows]
+    return [VersionRow(file.parent.name, r["packages"], r.get("system", {}), r.get("report", "")) for r in rows]
 
 
 def installed(names: Iterable[str]) -> dict[str, str]:

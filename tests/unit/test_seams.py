@@ -196,3 +196,11 @@ assert not loaded, loaded
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_data_files_of_core_name_no_vendor() -> None:
+    texts = [p for p in (ROOT / "core").rglob("*") if p.suffix in (".toml", ".in", ".json", ".md")]
+    assert len(texts) > 5
+    word = re.compile(r"(?<![a-z])(?:cuda|npu)(?![a-z])", re.IGNORECASE)
+    assert word.search('backend = "cuda"')
+    assert [str(p) for p in texts if word.search(p.read_text(encoding="utf-8"))] == []

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from tools.train_nano.optimise import Optimiser, pull_to_grid, schedule
 from tools.train_nano.parameters import initial_parameters
 from tools.train_nano.plan import Phases, phase
 from tools.train_nano.settings import nano_config
-from tools.train_nano.state import Log, load_state, save_state
+from tools.train_nano.state import Log, keep_recipe, load_state, save_state
 
 Tensor = torch.Tensor
 
@@ -207,7 +206,8 @@ class DraftTrainer:
             Optimiser(markov, recipe.markov_rate, recipe.decay),
         )
         self.step = 0
-        self._check_recipe(hashlib.sha256(backbone.read_bytes()).hexdigest())
+        digest = hashlib.sha256(backbone.read_bytes()).hexdigest()
+        keep_recipe(out, dataclasses.asdict(recipe) | {"backbone_sha256": digest})
         if (out / "state.safetensors").exists():
             self._resume()
         self.log = Log(out / "log.jsonl", self.step)
@@ -232,14 +232,6 @@ class DraftTrainer:
         own["mtp.0.main_proj"] *= _NOISE
         own["mtp.0.main_proj"][:, -hidden:] += torch.eye(hidden)
         return own
-
-    def _check_recipe(self, backbone: str) -> None:
-        path = self.out / "recipe.json"
-        wanted = json.loads(json.dumps(dataclasses.asdict(self.recipe) | {"backbone_sha256": backbone}))
-        if path.exists() and json.loads(path.read_text(encoding="utf-8")) != wanted:
-            raise SystemExit(f"{path} holds another recipe or backbone: choose another --out, or remove it")
-        self.out.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
 
     def _resume(self) -> None:
         self.step, parameters, moments = load_state(self.out / "state.safetensors")

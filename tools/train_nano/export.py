@@ -23,7 +23,7 @@ Tensor = torch.Tensor
 
 
 def export(config: ModelConfig, parameters: Mapping[str, Tensor], tokenizer_json: Path, out: Path) -> None:
-    """Write config, tokenizer, one shard and its index.
+    """Write config, tokenizer, shards (Engram tables in their own) and index.
 
     Args:
         parameters: f32 by training name, draft module included if the configuration has one.  The router bias of

@@ -35,6 +35,20 @@ def load_state(path: Path) -> tuple[int, dict[str, Tensor], dict[str, Tensor]]:
     return step, groups["parameter"], groups["moment"]
 
 
+def keep_recipe(directory: Path, recipe: dict[str, Any]) -> None:
+    """Write what decides a run into its directory.
+
+    Raises:
+        SystemExit: the directory holds a run that something else decided.
+    """
+    path = directory / "recipe.json"
+    wanted = json.loads(json.dumps(recipe))
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != wanted:
+        raise SystemExit(f"{path} holds another recipe or backbone: choose another --out, or remove it")
+    directory.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+
+
 class Log:
     """Appends measurements to a JSON-lines file, dropping lines of steps that are run again."""
 

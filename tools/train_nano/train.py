@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from tools.train_nano.optimise import Optimiser, balance, pull_to_grid, schedule
 from tools.train_nano.parameters import initial_parameters
 from tools.train_nano.plan import Phases, phase
 from tools.train_nano.settings import nano_config
-from tools.train_nano.state import Log, load_state, save_state
+from tools.train_nano.state import Log, keep_recipe, load_state, save_state
 
 Tensor = torch.Tensor
 
@@ -79,18 +78,10 @@ class Trainer:
         trained = {n: p.requires_grad_(True) for n, p in self.parameters.items() if not n.endswith("gate.bias")}
         self.optimiser = Optimiser(trained, recipe.rate, recipe.decay)
         self.step = 0
-        self._check_recipe()
+        keep_recipe(out, dataclasses.asdict(recipe))
         if (out / "state.safetensors").exists():
             self._resume()
         self.log = Log(out / "log.jsonl", self.step)
-
-    def _check_recipe(self) -> None:
-        path = self.out / "recipe.json"
-        wanted = json.loads(json.dumps(dataclasses.asdict(self.recipe)))
-        if path.exists() and json.loads(path.read_text(encoding="utf-8")) != wanted:
-            raise SystemExit(f"{path} holds another recipe: choose another --out, or remove it")
-        self.out.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
 
     def _resume(self) -> None:
         self.step, parameters, moments = load_state(self.out / "state.safetensors")
