@@ -53,7 +53,8 @@ def test_wheel_holds_every_source_file_and_nothing_else(repo_root: Path, wheel: 
     for folder, package in (("core", "tandem"), ("backends", "tandem/backends")):
         for path in (repo_root / folder).rglob("*"):
             inside = path.relative_to(repo_root / folder)
-            if path.is_file() and (path.suffix == ".py" or inside.parts[0] == "assets"):
+            wanted = path.suffix == ".py" or path.name == "versions.toml" or inside.parts[0] == "assets"
+            if path.is_file() and wanted:
                 expected.add(f"{package}/{inside.as_posix()}")
     packaged = {n for n in names if not n.split("/")[0].endswith(".dist-info")}
     assert packaged - {LIBRARY, WHY_ABSENT} == expected
