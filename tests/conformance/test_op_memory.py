@@ -6,7 +6,6 @@ import copy
 
 import pytest
 import torch
-from support.poison import PoisonMode
 from support.runner import (
     arguments,
     bits,
@@ -18,6 +17,7 @@ from support.runner import (
     same_bits,
 )
 
+from tandem.conformance.poison import PoisonMode
 from tandem.contract.opspec import OP_TABLE, Case, OpSpec
 from tandem.contract.types import KVCache
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.derive import View, load_all
 from support.runner import SAMPLING, arguments, call, each_case, implementations, leaves, plan_of
 
+from tandem.conformance.derive.base import View, load_all
 from tandem.contract.opspec import OP_TABLE, Case, OpSpec
 from tandem.contract.types import QTensor
 

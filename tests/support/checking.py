@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from support.poison import ALLOCATIONS, fill
 from support.runner import CompositeBackend
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tandem.conformance.poison import ALLOCATIONS, fill
 from tandem.contract.opspec import OpFunction
 from tandem.contract.types import CanonicalWeight, PackedWeight, QTensor, WeightKind
 

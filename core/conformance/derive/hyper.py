@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from support.derive import (
+
+from tandem.conformance.derive.base import (
     Array,
     Check,
     Dot,
@@ -19,8 +20,7 @@ from support.derive import (
     mean_square,
     normalise,
 )
-from support.formats import encode, round_bf16
-
+from tandem.conformance.formats import encode, round_bf16
 from tandem.contract.types import HcWeights
 
 

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from support.derive import (
+
+from tandem.conformance.derive.base import (
     Accumulated,
     Array,
     Check,
@@ -20,7 +21,7 @@ from support.derive import (
     normalise,
     rotate,
 )
-from support.formats import encode, round_bf16
+from tandem.conformance.formats import encode, round_bf16
 
 
 def stored(v: View, x: Array) -> Array:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from support.derive import (
+
+from tandem.conformance.derive.base import (
     Accumulated,
     Array,
     Check,
@@ -19,7 +20,7 @@ from support.derive import (
     exact_dot,
     logistic,
 )
-from support.formats import decode, encode, round_bf16
+from tandem.conformance.formats import decode, encode, round_bf16
 
 
 def affinity(logits: Array) -> Array:

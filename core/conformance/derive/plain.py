@@ -5,8 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from support.derive import Array, Check, Dot, Exact, Quantised, Ulps, View, accumulated, derives, normalise, rotate
-from support.formats import E2M1, E4M3, UE8M0, encode, round_bf16
+
+from tandem.conformance.derive.base import (
+    Array,
+    Check,
+    Dot,
+    Exact,
+    Quantised,
+    Ulps,
+    View,
+    accumulated,
+    derives,
+    normalise,
+    rotate,
+)
+from tandem.conformance.formats import E2M1, E4M3, UE8M0, encode, round_bf16
 
 
 @derives("embed")
@@ -83,8 +96,6 @@ def group_linear(v: View, got: dict[str, Any]) -> dict[str, Check]:
     depth = w.shape[2]
 
     def compute(dot: Dot) -> Array:
-        return np.concatenate(
-            [dot(x[:, g * depth : (g + 1) * depth], w[g]) for g in range(w.shape[0])], axis=1
-        )
+        return np.concatenate([dot(x[:, g * depth : (g + 1) * depth], w[g]) for g in range(w.shape[0])], axis=1)
 
     return {"y": accumulated(compute)}

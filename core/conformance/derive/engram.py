@@ -6,7 +6,19 @@ import math
 from typing import Any
 
 import numpy as np
-from support.derive import Accumulated, Array, Check, Dot, Exact, View, accumulated, derives, logistic, mean_square
+
+from tandem.conformance.derive.base import (
+    Accumulated,
+    Array,
+    Check,
+    Dot,
+    Exact,
+    View,
+    accumulated,
+    derives,
+    logistic,
+    mean_square,
+)
 
 
 @derives("engram_context")

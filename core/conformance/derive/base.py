@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from support.compare import Accumulated, Exact, Quantised, Ulps, host
-from support.formats import decode, decode_blocks
 
+from tandem.conformance.compare import Accumulated, Exact, Quantised, Ulps, host
+from tandem.conformance.formats import decode, decode_blocks
 from tandem.contract.backend import Backend
 from tandem.contract.types import KVCache, PackedWeight, QFormat, QTensor
 
@@ -25,7 +25,7 @@ Derivation = Callable[["View", dict[str, Any]], dict[str, Check]]
 Dot = Callable[[Array, Array], Array]
 
 DERIVATIONS: dict[str, Derivation] = {}
-FAMILIES = ("derive_plain", "derive_hyper", "derive_attention", "derive_moe", "derive_engram", "derive_aux")
+FAMILIES = ("plain", "hyper", "attention", "moe", "engram", "bookkeeping")
 
 
 def derives(op: str) -> Callable[[Derivation], Derivation]:
@@ -41,7 +41,7 @@ def derives(op: str) -> Callable[[Derivation], Derivation]:
 def load_all() -> dict[str, Derivation]:
     """All derivations by op."""
     for name in FAMILIES:
-        importlib.import_module(f"support.{name}")
+        importlib.import_module(f"tandem.conformance.derive.{name}")
     return DERIVATIONS
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from support.formats import decode, round_bf16, ulp
 
+from tandem.conformance.formats import decode, round_bf16, ulp
 from tandem.contract.types import QTensor
 
 Array = npt.NDArray[Any]
@@ -21,6 +21,10 @@ def host(tensor: torch.Tensor) -> Array:
     return tensor.to(wide).numpy()
 
 
+class Mismatch(Exception):
+    """An output is outside its class; the text says which, where and by how much."""
+
+
 @dataclass(frozen=True)
 class Exact:
     """Class X: the same numbers (and NaN where NaN is wanted)."""
@@ -28,7 +32,7 @@ class Exact:
     value: Array
 
     def check(self, got: torch.Tensor, label: str) -> None:
-        np.testing.assert_array_equal(host(got), self.value, err_msg=label)
+        _same(host(got), self.value, label)
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,15 @@ class Quantised:
     def check(self, got: QTensor | tuple[Array, Array], label: str) -> None:
         codes, scales = (got.data.numpy(), got.scale.numpy()) if isinstance(got, QTensor) else got
         lost = np.isnan(decode(self.codes, self.scales, self.fmt))
-        np.testing.assert_array_equal(np.isnan(decode(codes, scales, self.fmt)), lost, err_msg=f"{label}: NaN")
+        _same(np.isnan(decode(codes, scales, self.fmt)), lost, f"{label}: NaN")
         step = np.abs(scales.astype(int) - self.scales)
-        assert step.max(initial=0) <= 1, f"{label}: a scale is {step.max()} steps off"
+        if step.max(initial=0) > 1:
+            raise Mismatch(f"{label}: a scale is {step.max()} steps off")
         few(step > 0, 1e-4, f"{label}: scales")
         off = np.abs(self._ranks(codes) - self._ranks(self.codes))
         same_scale = np.repeat(step == 0, off.shape[-1] // step.shape[-1], axis=-1) & ~lost
-        assert off[same_scale].max(initial=0) <= 1, f"{label}: a code is {off[same_scale].max()} steps off"
+        if off[same_scale].max(initial=0) > 1:
+            raise Mismatch(f"{label}: a code is {off[same_scale].max()} steps off")
         few(off[same_scale] > 0, 1e-3, f"{label}: codes")
 
     def _ranks(self, codes: Array) -> Array:
@@ -97,16 +103,28 @@ def few(different: Array, share: float, label: str) -> None:
     """At most this share differs; of a small array, one element."""
     allowed = max(1, int(share * different.size))
     count = int(different.sum())
-    assert count <= allowed, f"{label}: {count} of {different.size} differ, {allowed} allowed"
+    if count > allowed:
+        raise Mismatch(f"{label}: {count} of {different.size} differ, {allowed} allowed")
+
+
+def _same(have: Array, want: Array, label: str) -> None:
+    """Equal shapes and numbers; NaN equals NaN."""
+    if have.shape != want.shape:
+        raise Mismatch(f"{label}: shape {have.shape}, want {want.shape}")
+    different = ~((have == want) | (np.not_equal(have, have) & np.not_equal(want, want)))
+    if different.any():
+        place = tuple(int(i) for i in np.argwhere(different)[0])
+        found = f"at {place} got {have[place]!r}, want {want[place]!r}"
+        raise Mismatch(f"{label}: {int(different.sum())} of {different.size} differ; {found}")
 
 
 def _within(have: Array, want: Array, limit: Array, label: str) -> None:
-    np.testing.assert_array_equal(np.isnan(have), np.isnan(want), err_msg=f"{label}: NaN")
+    _same(np.isnan(have), np.isnan(want), f"{label}: NaN")
     with np.errstate(invalid="ignore"):
         close = (np.abs(have - want) <= limit) | (have == want) | np.isnan(want)
     if not close.all():
         place = tuple(int(i) for i in np.argwhere(~close)[0])
-        raise AssertionError(
+        raise Mismatch(
             f"{label}: {int((~close).sum())} of {close.size} elements outside the class; "
             f"at {place} got {have[place]!r}, want {want[place]!r}"
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from support.derive import Check, Exact, View, derives
+
+from tandem.conformance.derive.base import Check, Exact, View, derives
 
 
 @derives("aux.step_inputs")
