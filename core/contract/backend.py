@@ -64,10 +64,10 @@ class Backend(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def open(cls, device_id: int, options: Mapping[str, Any]) -> Backend:
-        """Open the device.
+        """Open the device; a failure is an error, there is no fallback.
 
         Raises:
-            BackendLoadError: with the cause and what was checked; there is no fallback.
+            BackendLoadError: with the cause and what was checked.
         """
 
     @abc.abstractmethod
@@ -86,7 +86,7 @@ class Backend(abc.ABC):
     # -- memory ------------------------------------------------------------------------------
     @abc.abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Device memory holding anything."""
+        """Device memory holding anything; tests fill it with NaN."""
 
     @abc.abstractmethod
     def from_host(self, array: Array, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -94,7 +94,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def to_host(self, tensor: torch.Tensor) -> HostFuture:
-        """Start a copy to the host."""
+        """Start a copy to the host; bf16 arrives as f32."""
 
     @abc.abstractmethod
     def memory(self) -> MemoryInfo:

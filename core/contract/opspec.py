@@ -20,7 +20,7 @@ CONTRACT_VERSION = (1, 0)
 
 # SHA-256 of names, arguments, attributes and classes of all ops, by contract version.  A port was written against
 # a version: when a signature changes, raise CONTRACT_VERSION (the minor for an addition, the major for a changed
-# meaning), say so in docs/CONTRACT.md, and add the new version here.
+# meaning), give new ops ``since``, say so in docs/CONTRACT_CHANGELOG.md, and add the new version here.
 TABLE_HASHES = {(1, 0): "06b1b4933452179a21a307a2be11d6492b8c99d0dad14bc47fb322f544684031"}
 
 OpFunction = Callable[..., Any]
@@ -78,8 +78,9 @@ def op(
     attrs: tuple[str, ...] = (),
     reads: Mapping[str, frozenset[str]] | None = None,
     passes: tuple[tuple[str, Mapping[str, str]], ...] = (),
+    since: tuple[int, int] = (1, 0),
 ) -> Callable[[OpFunction], OpFunction]:
-    """Register the decorated reference under ``name``."""
+    """Register the decorated reference under ``name``; the arguments are the fields of `OpSpec`."""
 
     def register(reference: OpFunction) -> OpFunction:
         if name in OP_TABLE:
@@ -89,7 +90,7 @@ def op(
                 why=f"it is already declared in {OP_TABLE[name].reference.__module__}",
                 fix="rename one of them",
             )
-        OP_TABLE[name] = OpSpec(name, reference, classes, parts, attrs, reads or {}, passes)
+        OP_TABLE[name] = OpSpec(name, reference, classes, parts, attrs, reads or {}, passes, since)
         return reference
 
     return register

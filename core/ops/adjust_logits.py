@@ -1,5 +1,8 @@
 """`adjust_logits`: add biases and penalties to single logits, in place.
 
+Args: logits[N,V] f32, row[N'] i32 (-1 none), token[N'] i32, value[N'] f32 -> None; logits[row,token] += value
+in place (-inf bans)
+
 Reads row int32 [N] (-1: padding, which changes no bit), token int32 [N] in 0..V-1, value f32 [N] (-inf bans).
 Writes logits f32 [R, V]: logits[row, token] += value; values for the same place add up, in any order.
 NaN follows IEEE addition.  Class U(1), X where a place occurs once.

@@ -1,5 +1,8 @@
 """`attn_block`: attention between the query projection and the output projection.
 
+Args: q[T,Hq,D] bf16 before RoPE, cos_sin[T,rd] f32, window (cache), window_slots[T,W] i32, main (cache or
+None), main_slots[T,K] i32 or None, sink[Hq] f32, scale, hint -> mxfp8 [T,Hq*D] after the inverse RoPE
+
 Composite of rope, sparse_attn, inverse rope and quantize, in one call because accelerators fuse exactly this.
 Reads q bf16 [T, Hq, D] before RoPE, what `sparse_attn` reads, and cos_sin f32 [T, rd]. Returns mxfp8 [T, Hq *
 D], the rotated-back output quantised in groups of 32.  Class A before the quantisation.

@@ -1,5 +1,8 @@
 """`aux.commit`: hand the drawn tokens to the next step, on the device.
 
+Args: tokens[N] i32, slots[N] i32, positions[N] i32 (of the rows drawn from), last_token[R+1] i32, length[R+1]
+i32 -> None; writes last_token and length
+
 Reads tokens int32 [N], slots int32 [N] and positions int32 [N] (position of the row each token was drawn
 from). Writes last_token[slot] = token and length[slot] = position + 1; slot -1 goes to the scratch entry.
 Class X.

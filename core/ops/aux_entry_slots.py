@@ -1,5 +1,8 @@
 """`aux.entry_slots`: where each row's cache entry goes.
 
+Args: positions[T] i32, slot[T] i32, table[R+1,NB] i32, block_entries, ratio, wrap -> [T] i32: write slot of the
+entry the row completes, else -1
+
 Reads positions and slot int32 [T], table int32 [R + 1, NB], block_entries, ratio r, wrap. Returns int32 [T]:
 the slot of entry position // r where (position + 1) % r == 0, else -1; -1 for padding rows. With wrap the
 table is indexed by block mod NB.  A table entry of -1 holds no block and gives -1.  Class X.

@@ -1,6 +1,8 @@
 """`aux.group_start`: position of the first token of the group a row belongs to, which is its compressed
 entry's position.
 
+Args: positions[T] i32, ratio -> [T] i32: p - p % r
+
 Reads positions int32 [T], ratio r.  Returns int32 [T]: position - position % r.  Class X.
 """
 

@@ -1,5 +1,7 @@
 """`aux.map_entries`: entry numbers of a request to cache slots.
 
+Args: entries[T,P] i32, slot[T] i32, table[R+1,NB] i32, block_entries -> [T,P] i32: slots (-1 stays)
+
 Reads entries int32 [T, P] (-1: none), slot int32 [T], table int32 [R + 1, NB], block_entries.  Returns int32
 [T, P].  Class X.
 """

@@ -1,5 +1,8 @@
 """`aux.step_inputs`: token ids, positions and slots of a step, from the host or from the step before.
 
+Args: host_ids[T] i32, host_positions[T] i32 (offsets to length where from_device), from_device[T] i32,
+host_slot[T] i32, last_token[R+1] i32, length[R+1] i32, limit[R+1] i32 -> ids, positions, slot, each [T] i32
+
 Reads host_ids and host_positions int32 [T], from_device int32 [T] (0/1), host_slot int32 [T], and the device
 arrays last_token, length and limit int32 [R + 1].  Returns (ids, positions, slot) int32 [T].  Where
 from_device, ids = last_token[slot] and positions = length[slot] + host_positions; elsewhere the host values.

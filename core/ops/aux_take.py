@@ -1,5 +1,7 @@
 """`aux.take`: pick columns of each row.
 
+Args: a[T,P] i32, index[T,k] i32 -> [T,k] i32: a[t, index] (-1 stays)
+
 Reads a int32 [T, P] and index int32 [T, k]; returns int32 [T, k]: a[t, index[t, i]], -1 where index is -1.
 Class X.
 """

@@ -1,5 +1,7 @@
 """`aux.visible`: compressed entries a row may see.
 
+Args: positions[T] i32, slot[T] i32, ratio -> [T] i32: (p+1)//r, 0 for padding
+
 Reads positions and slot int32 [T], ratio r.  Returns int32 [T]: (position + 1) // r, 0 for padding rows.
 Class X.
 """

@@ -1,5 +1,8 @@
 """`aux.window_slots`: the window each row reads.
 
+Args: positions[T] i32, slot[T] i32, table[R+1,NW] i32, first[R+1] i32 (window_first), block_entries, window ->
+[T,W] i32: read slots, ascending position, -1 none
+
 Reads positions and slot int32 [T], window_table int32 [R + 1, NW], first int32 [R + 1] (lowest position whose
 window entry exists, 0 unless a sequence was resumed without its window), block_entries, window W. Returns
 int32 [T, W]: slots of positions p - W + 1 .. p, ascending; -1 below first and for padding rows.  Class X.

@@ -1,5 +1,7 @@
 """`block_max`: score of each block of b consecutive entries, for the candidate pool.
 
+Args: scores[T,S] bf16, lens[T] i32, block (b) -> [T,ceil(S/b)] bf16; last visible block +inf, invisible -inf
+
 Reads scores bf16 [T, S] (-inf where invisible), lens int32 [T], b.  Returns bf16 [T, ceil(S / b)]: the block
 maximum, clamped to the largest finite bf16; +inf for the block that holds the last visible entry; -inf for
 blocks with none. NaN counts as -inf.  Class X.

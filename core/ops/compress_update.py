@@ -1,5 +1,8 @@
 """`compress_update`: pool r consecutive tokens into one latent, per channel.
 
+Args: value[T,D] f32, gate[T,D] f32, state[R+1,Ws,2,D] f32, rows (Rows), ratio -> latent[T,D] bf16, defined
+where (p+1) % r = 0; writes state
+
 Reads value and gate f32 [T, D], the rows, ratio r >= 2, and state f32 [R + 1, Ws, 2, D] (gate, value by
 position mod Ws; the last slot is scratch).  Returns bf16 [T, D]; row t is the pooled latent of the group that
 ends at its position, and is meaningful only where (position + 1) % r == 0.  Writes the state of the last Ws

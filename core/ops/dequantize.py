@@ -1,5 +1,7 @@
 """`dequantize`: a quantised tensor back to bf16, exactly.
 
+Args: q (QTensor [T,N]) -> [T,N] bf16
+
 Reads a QTensor [T, N]; returns bf16 [T, N] = code * scale in f32, rounded once (exact for every format within
 bf16's range).  Class X.
 """

@@ -1,5 +1,8 @@
 """`embed`: token rows of the embedding table, some replaced by given rows.
 
+Args: ids[T] i32, table (weight [V,H]), override[N,H] f32 or bf16 or None, override_index[T] i32 (-1 none) ->
+[T,H] bf16
+
 Reads ids int32 [T], the packed table [V, H], override f32 or bf16 [N, H] and override_index int32 [T] (-1:
 use the table). Returns bf16 [T, H].  An id outside [0, V) is a caller's bug; padding rows carry id 0.  Class
 X. Source: model definition, input embedding; image rows replace placeholder rows.

@@ -1,5 +1,8 @@
 """`engram_context`: the last n compressed token ids of each row.
 
+Args: rows (Rows), vocabulary[V] i32 (compressed ids), history[R+1,Rh] i32, pad, n -> context[T,n] i32; writes
+history
+
 Reads the rows (ids, positions, slot, chunk_start, chunk_end, roles), vocabulary map int32 [V], history int32
 [R + 1, Rh] (compressed id by position mod Rh, -1 for an image token; last slot scratch), pad (compressed id),
 n. Returns int32 [T, n], column s being the s-th predecessor.  Before the sequence start, and from the nearest

@@ -1,5 +1,7 @@
 """`engram_gate`: add the looked-up memory to the residual streams.
 
+Args: trunk[T,m,H] bf16, kv[T,(m+1)*H] bf16, qk[m,H] f32, eps, roles[T] i32 -> trunk' [T,m,H] bf16
+
 Reads trunk bf16 [T, m, H], kv bf16 [T, (m + 1) * H] (m keys, then one value), qk f32 [m, H] (product of the
 two norm weights), eps, roles int32 [T].  Returns bf16 [T, m, H]. s_j = sum(h_j qk_j k_j) * rsqrt(mean h_j^2 +
 eps) * rsqrt(mean k_j^2 + eps) * H^-0.5; g = sigmoid(copysign(sqrt(max(|s|, 1e-6)), s)); h_j + g v, rounded

@@ -1,5 +1,7 @@
 """`engram_gather`: rows of the Engram table as a quantised activation, stored bytes untouched.
 
+Args: rows[T,N] i64, table (weight), first_row (of the range held) -> mxfp8 [T,N*dim] (stored bytes)
+
 Reads rows int64 [T, n], the packed table [rows, dim] (e4m3 with one ue8m0 scale per 32 dims) and the row
 range it owns. Returns mxfp8 [T, n * dim].  Every row asked for lies in the range.  Class X.
 """

@@ -1,5 +1,7 @@
 """`engram_hash`: n-gram contexts to table rows.
 
+Args: context[T,n] i32, multipliers[n] i64, primes[n-1,N] i64, offsets[n-1,N] i64 -> rows[T,(n-1)*N] i64
+
 Reads context int32 [T, n], multipliers int64 [n], primes and offsets int64 [n - 1, heads]. Returns int64 [T,
 (n - 1) * heads], ordered by (n-gram length, head): with r_s = c_0 M_0 xor ... xor c_s M_s (all non-negative
 in int64), row = r_s mod prime + offset.  Class X.

@@ -1,5 +1,7 @@
 """`gather_rows`: rows of an array by index.
 
+Args: x[N,...], index[T] i32 -> [T,...]: rows, zeros for -1
+
 Reads x [N, ...] and index int32 [T]; returns [T, ...]; index -1 gives zeros.  Class X.
 """
 

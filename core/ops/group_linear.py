@@ -1,5 +1,7 @@
 """`group_linear`: one product per group of channels, the low-rank output projection.
 
+Args: x mxfp8 [T,G*N], weight[G,N',N] -> [T,G*N'] bf16
+
 Reads x mxfp8 [T, G*K] and weight [G, N, K]; returns bf16 [T, G*N]: group g of x times weight[g] transposed.
 Class A.  Row bits do not depend on T.
 """

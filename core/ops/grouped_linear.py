@@ -1,5 +1,7 @@
 """`grouped_linear`: each row times the weight of its expert.
 
+Args: x mxfp8 [Te,N], weight[El,N',N], ends[El] i32 -> [Te,N'] bf16, rows past the end zero
+
 Reads x mxfp8 [Te, K] sorted by expert, weight [El, N, K] (mxfp4 or fp8_block32), ends int32 [El] (inclusive
 prefix sums). Returns bf16 [Te, N]; rows past ends[-1] are zero.  Experts without rows are skipped.  Class A.
 Row bits do not depend on the other rows.

@@ -1,5 +1,7 @@
 """`hc_collapse`: weighted sum of the residual streams.
 
+Args: trunk[T,m,H] bf16, pre[T,m] f32 -> [T,H] bf16, streams in order 0..m-1
+
 Reads trunk bf16 [T, m, H], pre f32 [T, m]; returns bf16 [T, H] = sum over streams 0..m-1, in that order, in
 f32, rounded once.  Class U(1).  Source: hyper-connection input of a sub-layer, and the final collapse.
 """

@@ -1,5 +1,8 @@
 """`hc_enter`: everything between the trunk and a sub-layer's input.
 
+Args: trunk[T,m,H] bf16, pre_prev[T,m] f32, weights (HcWeights), norm_weight[H] f32 -> x[T,H] bf16, xq mxfp8
+[T,H], mix (HcMix)
+
 Composite of hc_mix, hc_collapse (with the PREVIOUS sub-layer's pre) and rms_norm with quantisation.
 Reads trunk bf16 [T, m, H], pre_prev f32 [T, m], `HcWeights`, norm weight f32 [H].
 Returns (x bf16 [T, H], xq mxfp8, HcMix).  Classes: x U(1), xq Q, mix A.

@@ -1,5 +1,7 @@
 """`hc_expand`: copy the embedding into all residual streams.
 
+Args: x[T,H] bf16, m -> [T,m,H] bf16
+
 Reads x bf16 [T, H]; returns bf16 [T, m, H].  Class X.  Source: hyper-connection trunk initialisation.
 """
 

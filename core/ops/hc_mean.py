@@ -1,5 +1,7 @@
 """`hc_mean`: mean of the residual streams, the feature that draft stages tap.
 
+Args: trunk[T,m,H] bf16 -> [T,H] bf16
+
 Reads trunk bf16 [T, m, H]; returns bf16 [T, H], summed in stream order in f32, rounded once.  Class U(1).
 """
 

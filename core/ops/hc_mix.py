@@ -1,5 +1,7 @@
 """`hc_mix`: mixing coefficients of one sub-layer from the trunk at its entry.
 
+Args: trunk[T,m,H] bf16, weights (HcWeights) -> HcMix; U(4) but for the dot products
+
 Reads trunk bf16 [T, m, H] and `HcWeights` (fn f32 [m*m + 2m, m*H] with the norm weight folded in, base,
 scale[3]). Returns pre f32 [T, m], post f32 [T, m], comb f32 [T, m, m].
 

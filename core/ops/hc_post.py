@@ -1,5 +1,8 @@
 """`hc_post`: add a sub-layer's output to the streams and mix them.
 
+Args: y[T,H] bf16, trunk[T,m,H] bf16, post[T,m] f32, comb[T,m,m] f32 -> trunk' [T,m,H] bf16: new[j] = post[j] y
++ sum_i comb[i,j] h[i]
+
 Reads y bf16 [T, H], trunk bf16 [T, m, H], post f32 [T, m], comb f32 [T, m, m]. Returns bf16 [T, m, H]: new[j]
 = post[j] * y + sum over i of comb[i, j] * trunk[i], i ascending, in f32, rounded once. Class U(1).  The sum
 runs over the FIRST index of comb.

@@ -1,5 +1,8 @@
 """`hc_step`: leave one sub-layer and enter the next in one pass over the trunk.
 
+Args: y[T,H] bf16, trunk[T,m,H] bf16, mix (HcMix of the sub-layer left), weights (HcWeights), norm_weight[H] f32
+(of the one entered) -> trunk' [T,m,H] bf16, x[T,H] bf16, xq mxfp8 [T,H], mix (HcMix)
+
 Composite of hc_post and hc_enter.  Reads y bf16 [T, H], trunk, the leaving sub-layer's `HcMix`, and what
 `hc_enter` reads; pre_prev is the leaving sub-layer's pre.  Returns (trunk', x, xq, HcMix).
 Classes: trunk U(1), x U(1), xq Q, mix A.

@@ -1,5 +1,7 @@
 """`index_query`: rotate and quantise the indexer's queries.
 
+Args: x[T,Hi*Di] bf16, heads, cos_sin[T,rd] f32 -> mxfp4 [T,Hi*Di]
+
 Reads x bf16 [T, Hi*Di], heads, cos_sin f32 [T, rd]; returns mxfp4 [T, Hi*Di].  Composite of rope and
 quantize.  Class Q.
 """

@@ -1,5 +1,8 @@
 """`index_scores`: lightning-indexer scores of all visible entries.
 
+Args: q mxfp4 [T,Hi*Di], w[T,Hi] bf16, cache, table[R+1,NB] i32, row_slot[T] i32, lens[T] i32, width ->
+[T,width] bf16, -inf beyond lens; dot exact, heads summed in f32 in order
+
 Reads q mxfp4 [T, Hi*Di], head weights bf16 [T, Hi], the index cache with table int32 [R + 1, NB], row_slot
 int32 [T], lens int32 [T] (visible entries) and the host bound width >= max(lens).  Returns bf16 [T, width]:
 score[t, j] = sum over heads, ascending, of w[t, h] * relu(q[t, h] . k[j]), -inf for j >= lens[t]. The dot

@@ -1,5 +1,8 @@
 """`index_scores_at`: lightning-indexer scores of given entries, the second level of candidate selection.
 
+Args: q mxfp4 [T,Hi*Di], w[T,Hi] bf16, cache, table[R+1,NB] i32, row_slot[T] i32, entries[T,P] i32 (-1 none) ->
+[T,P] bf16
+
 As `index_scores`, for entries int32 [T, P] (-1: none, gives -inf).  Returns bf16 [T, P].  Class A.
 """
 

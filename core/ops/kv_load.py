@@ -1,5 +1,7 @@
 """`kv_load`: read cache entries as bf16.
 
+Args: cache, slots[..] i32 -> [..,D] bf16 (slot -1: zeros)
+
 Reads slots int32 [...]; returns bf16 [..., D], the dequantised entries.  Slot -1 gives zeros, whatever the
 cache holds. Class X.
 """

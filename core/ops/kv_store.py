@@ -1,5 +1,7 @@
 """`kv_store`: quantise rows and write them into a paged cache.
 
+Args: x[T,D] bf16, cache, slots[T] i32 -> None; writes cache
+
 Reads x bf16 [T, D] and slots int32 [T]; writes entry slots[t] of the cache (codes, then scales) in the
 cache's format. Slot -1 writes nothing that is ever read: canonical memory ends with one scratch entry that
 takes such rows. Slots >= 0 of one call are distinct.  Class Q (X from values that the format holds exactly).

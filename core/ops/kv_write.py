@@ -1,5 +1,8 @@
 """`kv_write`: normalise, rotate, quantise and store key rows.
 
+Args: x[T,D] bf16, norm_weight[D] f32, eps, cos_sin[T,rd] f32, cache, slots[T] i32 -> normed[T,D] bf16 (before
+RoPE); writes RoPE(normed) to cache
+
 Composite of rms_norm, rope (on a single head) and kv_store.  Reads x bf16 [T, D], norm weight f32 [D],
 cos_sin f32 [T, rd], slots int32 [T] (-1 skips).  Writes the cache.  Returns the normalised rows before RoPE,
 bf16 [T, D].  Classes: normed U(1), cache Q.

@@ -1,5 +1,7 @@
 """`linear`: x [T, K] times a packed weight [N, K], transposed.
 
+Args: x[T,N] bf16 or mxfp8, weight[N',N], out_dtype -> [T,N'] bf16 or f32
+
 Reads x bf16 [T, K] with a bf16 or f32 weight, or x mxfp8 with an fp8_block32 weight; out_dtype bf16 or f32.
 Returns [T, N], f32 accumulation, rounded once.  Class A.  Row bits do not depend on T.
 A NaN in a row of x makes that row NaN only.

@@ -1,5 +1,7 @@
 """`mask_logits`: forbid tokens by a bit mask, in place.
 
+Args: logits[N,V] f32, bits[N,ceil(V/32)] i32 -> None; -inf in place where the bit is 0
+
 Reads bits int32 [R, ceil(V / 32)]: bit v % 32 (least significant first) of word v // 32 belongs to token v;
 bits past V are ignored.  Writes logits f32 [R, V]: -inf where the bit is 0, whatever was there (NaN too);
 the rest keeps its bits.  Class X.

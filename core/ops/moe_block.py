@@ -1,5 +1,7 @@
 """`moe_block`: the whole mixture-of-experts sub-layer.
 
+Args: x[T,H] bf16, xq mxfp8 [T,H], row_slot[T] i32, roles[T] i32, weights (MoEWeights) -> [T,H] bf16
+
 Composite of moe_route, moe_dispatch, moe_experts, the shared expert (linear, swiglu_quant, linear) and
 moe_combine, in one call because accelerators fuse exactly this.  Dispatch and combine always run; on one rank
 they are a permutation. Reads x bf16 [T, H], xq mxfp8 [T, H] (the same rows), the rows' slots and roles,

@@ -1,5 +1,8 @@
 """`moe_combine`: bring expert results back to their tokens.
 
+Args: y[Te,H] bf16, batch (MoEBatch), shared[T,H] bf16 or None -> [T,H] bf16: f32 sum in k order, then shared,
+one rounding
+
 Reads y bf16 [Te, H], the `MoEBatch` it came from, shared bf16 [T, H] or None.  Returns bf16 [T, H]: f32 sum
 over k in slot order, then the shared expert, one rounding.  Missing (token, k) pairs add nothing.  Class
 U(1).

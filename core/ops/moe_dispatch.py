@@ -1,5 +1,8 @@
 """`moe_dispatch`: bring each row to its experts.
 
+Args: xq mxfp8 [T,H], experts[T,k] i32, weights[T,k] f32, row_slot[T] i32, local (pair: first, end) -> MoEBatch:
+rows sorted by (expert, token, k)
+
 Reads xq mxfp8 [T, H], experts int32 [T, k], weights f32 [T, k], row_slot int32 [T] and the half-open range of
 local experts.  Returns a `MoEBatch` of T*k rows sorted by (local expert, token, k); rows of other ranks'
 experts and padding rows come last, past ends[-1].  Class X.  On one rank it is a permutation.

@@ -1,5 +1,7 @@
 """`moe_experts`: the expert block on dispatched rows.
 
+Args: batch (MoEBatch), w1[El,I,H], w3[El,I,H], w2[El,H,I], limit -> [Te,H] bf16, rows past the end zero
+
 Composite of grouped_linear (w1 gate, w3 up), swiglu_quant (with the routing weight) and grouped_linear (w2).
 Reads a `MoEBatch`; returns bf16 [Te, H], zero past ends[-1].  Class A.
 """

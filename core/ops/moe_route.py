@@ -1,5 +1,8 @@
 """`moe_route`: choose experts and their weights.
 
+Args: x[T,H] bf16, gate (weight [E,H]), bias[E] f32, bias_vl[E] f32, roles[T] i32, k, scaling -> experts[T,k]
+i32, weights[T,k] f32
+
 Reads x bf16 [T, H], the gate bf16 [E, H], bias and bias_vl f32 [E], roles int32 [T] (non-zero rows use
 bias_vl), k, scaling. Returns experts int32 [T, k] and weights f32 [T, k].  s = sqrt(softplus(x . gate)); the
 k largest s + bias by (score desc, index asc), in that order; weights = s / (sum of the k + 1e-20) * scaling,

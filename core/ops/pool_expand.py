@@ -1,5 +1,7 @@
 """`pool_expand`: blocks of the candidate pool to entry indices.
 
+Args: blocks[T,N] i32, block (b), lens[T] i32 -> entries[T,N*b] i32 ascending, -1 none
+
 Reads blocks int32 [T, nb] ascending with -1 fill, block size b, lens int32 [T]. Returns int32 [T, nb * b]:
 the entries of those blocks, ascending; -1 for missing blocks and entries >= lens.  Class X.
 """

@@ -1,5 +1,8 @@
 """`process_logits`: log-probabilities of the distribution that `sample` draws from.
 
+Args: logits[N,V] f32, temperature[N] f32, top_p[N] f32, top_k[N] i32, filtered (host hint) -> logprobs[N,V] f32
+(-inf removed)
+
 Reads logits f32 [R, V], temperature f32 [R], top_p f32 [R], top_k int32 [R] and filtered, all as in `sample`.
 Writes nothing.  Returns f32 [R, V]: d - log(sum of exp(d) over the tokens left), where d is (logit - maximum)
 times (1 / temperature) as rounded in fp32; -inf for tokens that top-p or top-k removes.  A greedy row is 0 at

@@ -1,5 +1,7 @@
 """`quantize`: bf16 rows to a quantised tensor.
 
+Args: x[T,N] bf16, fmt -> QTensor [T,N]
+
 Reads x bf16 [T, N], N a multiple of the format's group; returns a QTensor in the layout this backend's ops
 read. mxfp8: e4m3, groups of 32, ue8m0 scale = amax/448 rounded up, amax at least 1e-4.  mxfp4: e2m1, groups
 of 32, ue8m0 scale = amax/6 rounded up.  nvfp4: e2m1, groups of 16, scale = e4m3_rn(min(amax/6, 448)), amax at

@@ -1,5 +1,8 @@
 """`rms_norm`: root-mean-square normalisation, optionally with the quantised copy that feeds fp8 products.
 
+Args: x[T,N] bf16, weight[N] f32 or None, eps, quant -> y[T,N] bf16, yq mxfp8 [T,N] or None; one f32 chain, one
+rounding
+
 Reads x bf16 [T, N], weight f32 [N] or None, eps.  Returns (y bf16 [T, N], yq mxfp8 or None). y = x *
 rsqrt(mean(x^2) + eps) * weight, one f32 chain, rounded once.  eps may be as small as 1e-20: an all-zero row
 gives zeros; yq is quantised from the rounded y.  Classes: y U(1), yq Q.

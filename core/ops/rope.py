@@ -1,5 +1,7 @@
 """`rope`: rotate the last rd dims of each head, interleaved pairs.
 
+Args: x[T,h,d] bf16, cos_sin[T,rd] f32, inverse (False) -> [T,h,d] bf16: last rd dims rotated, interleaved pairs
+
 Reads x bf16 [T, h, d], cos_sin f32 [T, rd] (cos of the rd/2 angles, then sin), inverse.
 Returns bf16 [T, h, d]; dims before d - rd are copied.  f32 products and sum, rounded once.  Class U(1).
 `inverse` rotates back (conjugate), as the attention output needs.

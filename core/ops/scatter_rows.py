@@ -1,5 +1,7 @@
 """`scatter_rows`: write rows of an array by index.
 
+Args: x[N,...], index[T] i32, values[T,...] -> None; writes x (-1: its last row)
+
 Reads values [N, ...] and index int32 [N] (distinct where >= 0); writes x[index[i]] = values[i].  Index -1
 goes to the last row of x, which state arrays keep as scratch.  Class X.
 """

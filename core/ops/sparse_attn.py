@@ -1,5 +1,8 @@
 """`sparse_attn`: attention of each row over its window and its selected compressed entries.
 
+Args: q[T,Hq,D] bf16, window (cache), window_slots[T,W] i32, main (cache or None), main_slots[T,K] i32 or None,
+sink[Hq] f32, scale, hint -> [T,Hq,D] bf16
+
 Reads q bf16 [T, Hq, D] (rotated), the window cache with window_slots int32 [T, W], the main cache with
 main_slots int32 [T, K] or None for layers without one, sink f32 [Hq], scale.  A slot of -1 contributes
 nothing, whatever memory holds. Returns bf16 [T, Hq, D]: with s = scale * q.k over window slots then main

@@ -1,5 +1,7 @@
 """`swiglu_quant`: gated activation with asymmetric clamp, times the routing weight, quantised.
 
+Args: gate[T,I] bf16, up[T,I] bf16, limit, weight[T] f32 or None -> mxfp8 [T,I]; U(1) before it is quantised
+
 Reads gate and up bf16 [T, I], limit, weight f32 [T] or None; returns mxfp8 [T, I]. g = min(gate, limit); u =
 clip(up, -limit, limit); a = g / (1 + exp(-g)) * u [* weight], f32 until the quantisation, U(1) there.
 Class Q.

@@ -1,5 +1,7 @@
 """`top_logprobs`: the n largest values of each row.
 
+Args: values[N,V] f32, n -> ids[N,n] i32, logprobs[N,n] f32 by (value desc, id asc), filled with -1, -inf
+
 Reads values f32 [R, V] (log-probabilities, from `process_logits`) and n.  Writes nothing.  Returns ids
 int32 [R, n] and logprobs f32 [R, n], ordered by (value descending, id ascending).  -0 and +0 are equal.
 -inf and NaN are never chosen; places that remain hold id -1 and -inf.  Classes: ids S, logprobs X.

@@ -1,5 +1,7 @@
 """`topk_index`: indices of the k best scores of each row.
 
+Args: scores[T,S] bf16 or f32, k -> idx[T,k] i32 ascending, -1 fill; -inf and NaN never chosen
+
 Reads scores bf16 or f32 [T, S], k.  Returns int32 [T, k], ascending, filled with -1 at the end.
 Order of preference: score descending, then index ascending.  -inf and NaN are never chosen.  Class S.
 """
