@@ -16,9 +16,10 @@ Array = npt.NDArray[Any]
 
 
 def host(tensor: torch.Tensor) -> Array:
-    """A tensor as float64, or as int64 where it holds integers."""
+    """A tensor in host memory as float64, or as int64 where it holds integers."""
     wide = torch.float64 if tensor.dtype.is_floating_point else torch.int64
-    return tensor.to(wide).numpy()
+    values: Array = tensor.to(wide).numpy()
+    return values
 
 
 class Mismatch(Exception):
@@ -32,7 +33,7 @@ class Exact:
     value: Array
 
     def check(self, got: torch.Tensor, label: str) -> None:
-        _same(host(got), self.value, label)
+        same(host(got), self.value, label)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Quantised:
     def check(self, got: QTensor | tuple[Array, Array], label: str) -> None:
         codes, scales = (got.data.numpy(), got.scale.numpy()) if isinstance(got, QTensor) else got
         lost = np.isnan(decode(self.codes, self.scales, self.fmt))
-        _same(np.isnan(decode(codes, scales, self.fmt)), lost, f"{label}: NaN")
+        same(np.isnan(decode(codes, scales, self.fmt)), lost, f"{label}: NaN")
         step = np.abs(scales.astype(int) - self.scales)
         if step.max(initial=0) > 1:
             raise Mismatch(f"{label}: a scale is {step.max()} steps off")
@@ -107,7 +108,7 @@ def few(different: Array, share: float, label: str) -> None:
         raise Mismatch(f"{label}: {count} of {different.size} differ, {allowed} allowed")
 
 
-def _same(have: Array, want: Array, label: str) -> None:
+def same(have: Array, want: Array, label: str) -> None:
     """Equal shapes and numbers; NaN equals NaN."""
     if have.shape != want.shape:
         raise Mismatch(f"{label}: shape {have.shape}, want {want.shape}")
@@ -119,7 +120,7 @@ def _same(have: Array, want: Array, label: str) -> None:
 
 
 def _within(have: Array, want: Array, limit: Array, label: str) -> None:
-    _same(np.isnan(have), np.isnan(want), f"{label}: NaN")
+    same(np.isnan(have), np.isnan(want), f"{label}: NaN")
     with np.errstate(invalid="ignore"):
         close = (np.abs(have - want) <= limit) | (have == want) | np.isnan(want)
     if not close.all():

@@ -31,14 +31,16 @@ def decode(codes: Array, scales: Array, fmt: str) -> Array:
     else:
         values = E2M1[np.stack((codes & 15, codes >> 4), axis=-1).reshape(*codes.shape[:-1], -1)]
     scale = E4M3[scales] if fmt == "nvfp4" else UE8M0[scales]
-    return values * np.repeat(scale, GROUP[fmt], axis=-1)
+    scaled: Array = values * np.repeat(scale, GROUP[fmt], axis=-1)
+    return scaled
 
 
 def decode_blocks(codes: Array, scales: Array) -> Array:
     """e4m3 codes [..., N, K] with one ue8m0 scale per block of 32 x 32."""
     rows, depth = codes.shape[-2:]
     spread = np.repeat(np.repeat(UE8M0[scales], 32, axis=-2)[..., :rows, :], 32, axis=-1)
-    return E4M3[codes] * spread[..., :depth]
+    scaled: Array = E4M3[codes] * spread[..., :depth]
+    return scaled
 
 
 def nearest(size: Array, grid: Array) -> Array:
@@ -77,8 +79,8 @@ def encode(x: Array, fmt: str) -> tuple[Array, Array]:
         codes = nearest(np.abs(scaled), E4M3[:127]) | np.where(np.signbit(scaled), 0x80, 0)
         codes = np.where(bad[..., None], 0x7F, codes).reshape(x.shape)
     else:
-        wide = nearest(np.abs(scaled), E2M1[:8])
-        wide = (wide | np.where((scaled < 0) & (wide > 0), 8, 0)).reshape(x.shape)
+        size = nearest(np.abs(scaled), E2M1[:8])
+        wide: Array = (size | np.where((scaled < 0) & (size > 0), 8, 0)).reshape(x.shape)
         codes = wide[..., 0::2] | (wide[..., 1::2] << 4)
     return codes.astype(np.uint8), scales.astype(np.uint8)
 
@@ -96,4 +98,5 @@ def ulp(x: Array, dtype: str) -> Array:
     """Distance between neighbours of x in bf16 or f32."""
     bits, least = {"bf16": (8, -133), "f32": (24, -149)}[dtype]
     _, exponent = np.frexp(np.asarray(x, dtype=np.float64))
-    return np.ldexp(1.0, np.maximum(exponent - bits, least))
+    step: Array = np.ldexp(1.0, np.maximum(exponent - bits, least))
+    return step

@@ -28,7 +28,7 @@ class PoisonMode(TorchDispatchMode):
     """While active, memory that torch hands out uninitialised holds the byte ``poison``."""
 
     def __init__(self, poison: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._poison = poison
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -44,6 +44,13 @@ class CacheInput:
     held: tuple[int, ...]
     data: npt.NDArray[np.uint8]
 
+    def image(self, poison: int) -> npt.NDArray[np.uint8]:
+        """Bytes uint8 [num_blocks * block_entries, entry_bytes] with ``poison`` where anything may stand."""
+        slots = self.num_blocks * self.layout.block_entries
+        image = np.full((slots, self.layout.entry_bytes), poison, np.uint8)
+        image[list(self.held)] = self.data
+        return image
+
 
 @dataclass(frozen=True, slots=True)
 class PartlyUsed:
@@ -51,6 +58,11 @@ class PartlyUsed:
 
     value: Tensor
     used: Tensor
+
+    def filled(self, poison: int) -> Tensor:
+        """The tensor with every byte of its unused elements set to ``poison``."""
+        junk = torch.full((self.value.numel() * self.value.element_size(),), poison, dtype=torch.uint8)
+        return torch.where(self.used, self.value, junk.view(self.value.dtype).view(self.value.shape))
 
 
 class Draw:
@@ -151,17 +163,11 @@ def materialise(value: Any, backend: Backend, poison: int) -> Any:
     if isinstance(value, WeightInput):
         return backend.pack_weight(value.kind, value.weight, value.shape)
     if isinstance(value, PartlyUsed):
-        junk = torch.full((value.value.numel() * value.value.element_size(),), poison, dtype=torch.uint8)
-        mixed = torch.where(value.used, value.value, junk.view(value.value.dtype).view(value.value.shape))
-        return _upload(mixed, backend)
+        return _upload(value.filled(poison), backend)
     if isinstance(value, CacheInput):
         cache = backend.kv_alloc(value.layout, value.num_blocks)
-        image = np.full(
-            (value.num_blocks * value.layout.block_entries, value.layout.entry_bytes), poison, np.uint8
-        )
-        image[list(value.held)] = value.data
         blocks = np.arange(value.num_blocks)
-        backend.kv_import(cache, blocks, image.reshape(value.num_blocks, -1))
+        backend.kv_import(cache, blocks, value.image(poison).reshape(value.num_blocks, -1))
         return cache
     if isinstance(value, QTensor):
         data, scale = _upload(value.data, backend), _upload(value.scale, backend)

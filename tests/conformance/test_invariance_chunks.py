@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.runner import arguments, bits, call, find_case, implementations
+from support.runner import arguments, call, find_case, implementations
 
+from tandem.conformance.calls import bits
 from tandem.contract.cases import Draw, step_rows
 from tandem.contract.types import MoEBatch, Rows
 

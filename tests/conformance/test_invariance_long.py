@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 from conformance.cases_rows import take_call
-from support.runner import bits, call, implementations, leaves, plan_of
+from support.runner import call, implementations, plan_of
 
+from tandem.conformance.calls import bits, leaves
 from tandem.contract.cases import Draw, materialise
 from tandem.contract.types import HcWeights, QFormat, WeightKind
 from tandem.ops.numerics import row_sum

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 from conformance.cases_rows import ROW_ARGUMENTS, SLOT_ARGUMENTS, row_count, take, take_call
-from support.runner import arguments, bits, call, each_case, find_case, implementations, leaves, meaningful
+from support.runner import arguments, call, each_case, find_case, implementations
 
+from tandem.conformance.calls import bits, leaves, meaningful
 from tandem.contract.opspec import OP_TABLE, Case, OpSpec
 
 CASES = [

@@ -6,17 +6,9 @@ import copy
 
 import pytest
 import torch
-from support.runner import (
-    arguments,
-    bits,
-    call,
-    each_case,
-    implementations,
-    leaves,
-    meaningful,
-    same_bits,
-)
+from support.runner import arguments, call, each_case, implementations, same_bits
 
+from tandem.conformance.calls import bits, leaves, meaningful
 from tandem.conformance.poison import PoisonMode
 from tandem.contract.opspec import OP_TABLE, Case, OpSpec
 from tandem.contract.types import KVCache

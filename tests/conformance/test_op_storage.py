@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.runner import bits, implementations, plan_of
+from support.runner import implementations, plan_of
 
+from tandem.conformance.calls import bits
 from tandem.contract.cases import Draw, WeightInput, materialise
 from tandem.contract.types import CacheKind, KVLayout, QFormat, QTensor, WeightKind
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.runner import SAMPLING, arguments, call, each_case, implementations, leaves, plan_of
+from support.runner import SAMPLING, arguments, call, each_case, implementations
 
+from tandem.conformance.calls import leaves
 from tandem.conformance.derive.base import View, load_all
 from tandem.contract.opspec import OP_TABLE, Case, OpSpec
 from tandem.contract.types import QTensor
@@ -17,7 +18,7 @@ CASES = [pytest.param(spec, case, id=f"{spec.name}-{case.name}") for spec, case 
 @pytest.mark.parametrize(("spec", "case"), CASES)
 def test_values(spec: OpSpec, case: Case, implementation: str) -> None:
     got = call(spec.name, implementation, arguments(case, implementation))
-    before = View(arguments(case, implementation), plan_of(implementation).backend)
+    before = View(case.build(0))
     checks = DERIVATIONS[spec.name](before, got)
     tensors = leaves(got)
     whole = {name: value for name, value in got.items() if isinstance(value, QTensor)}

@@ -7,27 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tandem.conformance.derive.base import (
-    Accumulated,
-    Array,
-    Check,
-    Dot,
-    Exact,
-    Quantised,
-    Ulps,
-    View,
-    accumulated,
-    derives,
-    normalise,
-    rotate,
-)
+from tandem.conformance.compare import Accumulated, Array, Exact, Quantised, Ulps
+from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, normalise, rotate
 from tandem.conformance.formats import encode, round_bf16
 
 
 def stored(v: View, x: Array) -> Array:
     """Bytes of the cache after the rows x went to their slots, everything else as it was."""
     cache = v.raw["cache"]
-    image = cache.data[:-1].numpy().copy()
+    image: Array = cache.image(v.poison)
     codes, scales = encode(x, cache.layout.fmt.value)
     for t, slot in enumerate(v["slots"]):
         if slot >= 0:
@@ -151,7 +139,8 @@ def topk_index(v: View, got: dict[str, Any]) -> dict[str, Check]:
     k, rows = v.raw["k"], []
     for row in v["scores"]:
         usable = [i for i, x in enumerate(row) if not math.isnan(x) and x > -math.inf]
-        best = sorted(sorted(usable, key=lambda i, row=row: (-row[i], i))[:k])
+        order: list[tuple[float, int]] = sorted((-float(row[i]), i) for i in usable)
+        best = sorted(i for _, i in order[:k])
         rows.append(best + [-1] * (k - len(best)))
     return {"index": Exact(np.array(rows))}
 

@@ -1,7 +1,8 @@
 """Registry of independent derivations, and what they share.
 
-A derivation maps the arguments of a call, before it ran, to what its outputs must be, in numpy float64 or plain
-Python loops.  It also sees the outputs, for the steps that start from a rounded intermediate result.
+A derivation maps the data a call was made from to what its outputs must be, in numpy float64 or plain Python loops.
+No backend takes part.  It also sees the outputs, as `calls.run_call` gives them, for the steps that start from a
+rounded intermediate result.
 """
 
 from __future__ import annotations
@@ -11,15 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from tandem.conformance.compare import Accumulated, Exact, Quantised, Ulps, host
+from tandem.conformance.compare import Accumulated, Array, Exact, Quantised, Ulps, host
 from tandem.conformance.formats import decode, decode_blocks
-from tandem.contract.backend import Backend
-from tandem.contract.types import KVCache, PackedWeight, QFormat, QTensor
+from tandem.contract.cases import CacheInput, PartlyUsed, WeightInput
+from tandem.contract.types import QFormat, QTensor
 
-Array = npt.NDArray[Any]
 Check = Exact | Ulps | Accumulated | Quantised
 Derivation = Callable[["View", dict[str, Any]], dict[str, Check]]
 Dot = Callable[[Array, Array], Array]
@@ -46,47 +45,55 @@ def load_all() -> dict[str, Derivation]:
 
 
 class View:
-    """Call arguments as numpy arrays of values."""
+    """Data of a case, as numpy arrays of values.
 
-    def __init__(self, arguments: dict[str, Any], backend: Backend) -> None:
-        self.raw, self.backend = arguments, backend
+    Args:
+        data: arguments by name, as data of `tandem.contract.cases`.
+        poison: the byte that stands where the case leaves memory open.
+    """
+
+    def __init__(self, data: dict[str, Any], poison: int = 0xFF) -> None:
+        self.raw, self.poison = data, poison
 
     def __getitem__(self, name: str) -> Array:
         return self.of(self.raw[name])
 
     def of(self, value: Any) -> Array:
-        """Values of a tensor, quantised tensor, packed weight or cache (its entries [slots, dim])."""
+        """Values of a tensor, quantised tensor, weight or cache (its entries [slots, dim])."""
         if isinstance(value, torch.Tensor):
             return host(value)
+        if isinstance(value, PartlyUsed):
+            return host(value.filled(self.poison))
         if isinstance(value, QTensor):
-            plain = self.backend.to_canonical(value)
-            return decode(plain.data.numpy(), plain.scale.numpy(), plain.fmt.value)
-        if isinstance(value, PackedWeight):
-            return self._weight(value)
-        if isinstance(value, KVCache):
-            layout = value.layout
-            entries = value.data[:-1].numpy()
-            return decode(entries[:, : layout.data_bytes], entries[:, layout.data_bytes :], layout.fmt.value)
+            return decode(value.data.numpy(), value.scale.numpy(), value.fmt.value)
+        if isinstance(value, WeightInput):
+            return _weight_values(value)
+        if isinstance(value, CacheInput):
+            entries, split = value.image(self.poison), value.layout.data_bytes
+            return decode(entries[:, :split], entries[:, split:], value.layout.fmt.value)
         raise TypeError(type(value))
 
-    def _weight(self, weight: PackedWeight) -> Array:
-        canonical = self.backend.unpack_weight(weight)
-        if canonical.scale is None:
-            return host(canonical.data)
-        codes, scales = (t.view(torch.uint8).numpy() for t in (canonical.data, canonical.scale))
-        blocks = canonical.fmt is QFormat.FP8_BLOCK32
-        return decode_blocks(codes, scales) if blocks else decode(codes, scales, canonical.fmt.value)
+
+def _weight_values(given: WeightInput) -> Array:
+    weight = given.weight
+    if weight.scale is None:
+        return host(weight.data)
+    codes, scales = (t.view(torch.uint8).numpy() for t in (weight.data, weight.scale))
+    blocks = weight.fmt is QFormat.FP8_BLOCK32
+    return decode_blocks(codes, scales) if blocks else decode(codes, scales, weight.fmt.value)
 
 
 def exact_dot(x: Array, w: Array) -> Array:
     """x [T, K] times w [N, K] transposed, in float64."""
-    return x @ w.T
+    product: Array = x @ w.T
+    return product
 
 
 def forward_dot(x: Array, w: Array) -> Array:
     """The same with products and sums in f32, first term first."""
     products = x.astype(np.float32)[:, None, :] * w.astype(np.float32)[None]
-    return np.cumsum(products, axis=-1, dtype=np.float32)[..., -1].astype(np.float64)
+    last: Array = np.cumsum(products, axis=-1, dtype=np.float32)[..., -1].astype(np.float64)
+    return last
 
 
 def backward_dot(x: Array, w: Array) -> Array:
@@ -104,7 +111,8 @@ def accumulated(compute: Callable[[Dot], Array], n: int = 1) -> Accumulated:
 
 def mean_square(x: Array) -> Array:
     """Mean of the squares of each row, [..., 1]."""
-    return np.mean(x * x, axis=-1, keepdims=True)
+    mean: Array = np.mean(x * x, axis=-1, keepdims=True)
+    return mean
 
 
 def rotate(x: Array, cos_sin: Array, inverse: bool = False) -> Array:
@@ -121,11 +129,12 @@ def rotate(x: Array, cos_sin: Array, inverse: bool = False) -> Array:
 
 def normalise(x: Array, weight: Array | None, eps: float) -> Array:
     """Root-mean-square normalisation, not rounded."""
-    scaled = x / np.sqrt(mean_square(x) + eps)
+    scaled: Array = x / np.sqrt(mean_square(x) + eps)
     return scaled if weight is None else scaled * weight
 
 
 def logistic(x: Array) -> Array:
     """1 / (1 + exp(-x))."""
     with np.errstate(over="ignore"):
-        return 1.0 / (1.0 + np.exp(-x))
+        result: Array = 1.0 / (1.0 + np.exp(-x))
+    return result

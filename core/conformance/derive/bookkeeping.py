@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem.conformance.derive.base import Check, Exact, View, derives
+from tandem.conformance.compare import Exact
+from tandem.conformance.derive.base import Check, View, derives
 
 
 @derives("aux.step_inputs")
@@ -70,9 +71,12 @@ def map_entries(v: View, got: dict[str, Any]) -> dict[str, Check]:
 
 @derives("aux.visible")
 def visible(v: View, got: dict[str, Any]) -> dict[str, Check]:
-    pairs = zip(v["positions"], v["slot"], strict=True)
-    counts = [sum(1 for p in range(position + 1) if p % 2 == 1) if slot >= 0 else 0 for position, slot in pairs]
-    assert v.raw["ratio"] == 2
+    ratio = v.raw["ratio"]
+    counts = []
+    for position, slot in zip(v["positions"], v["slot"], strict=True):
+        # An entry is there once the last of its positions is.
+        complete = [p for p in range(position + 1) if p % ratio == ratio - 1]
+        counts.append(len(complete) if slot >= 0 else 0)
     return {"lens": Exact(np.array(counts))}
 
 

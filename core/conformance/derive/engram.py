@@ -7,18 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem.conformance.derive.base import (
-    Accumulated,
-    Array,
-    Check,
-    Dot,
-    Exact,
-    View,
-    accumulated,
-    derives,
-    logistic,
-    mean_square,
-)
+from tandem.conformance.compare import Accumulated, Array, Exact, same
+from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, logistic, mean_square
 
 
 @derives("engram_context")
@@ -56,7 +46,8 @@ def engram_hash(v: View, got: dict[str, Any]) -> dict[str, Check]:
         mixed, line = tokens[0] * multipliers[0], []
         for s in range(1, len(tokens)):
             mixed ^= tokens[s] * multipliers[s]
-            assert mixed < 2**63  # Python integers do not wrap, so the case must not need it
+            if mixed >= 2**63:
+                raise ValueError("the case needs integers that wrap, which this derivation does not do")
             line += [mixed % p + o for p, o in zip(primes[s - 1], offsets[s - 1], strict=True)]
         rows.append(line)
     return {"rows": Exact(np.array(rows))}
@@ -64,7 +55,7 @@ def engram_hash(v: View, got: dict[str, Any]) -> dict[str, Check]:
 
 @derives("engram_gather")
 def engram_gather(v: View, got: dict[str, Any]) -> dict[str, Check]:
-    table = v.backend.unpack_weight(v.raw["table"])
+    table = v.raw["table"].weight
     index = v["rows"] - v.raw["first_row"]
     flat = (len(index), -1)
     return {
@@ -92,5 +83,5 @@ def engram_gate(v: View, got: dict[str, Any]) -> dict[str, Check]:
 
     check = accumulated(compute)
     passed = roles != 0
-    np.testing.assert_array_equal(v.of(got["trunk"])[passed], trunk[passed])
+    same(v.of(got["trunk"])[passed], trunk[passed], "engram_gate trunk, rows of images")
     return {"trunk": Accumulated(check.value, check.floor)}

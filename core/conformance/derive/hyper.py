@@ -6,20 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem.conformance.derive.base import (
-    Array,
-    Check,
-    Dot,
-    Exact,
-    Quantised,
-    Ulps,
-    View,
-    accumulated,
-    derives,
-    logistic,
-    mean_square,
-    normalise,
-)
+from tandem.conformance.compare import Array, Exact, Quantised, Ulps
+from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, logistic, mean_square, normalise
 from tandem.conformance.formats import encode, round_bf16
 from tandem.contract.types import HcWeights
 
@@ -46,7 +34,8 @@ def hc_post(v: View, got: dict[str, Any]) -> dict[str, Check]:
 
 def left(y: Array, trunk: Array, post: Array, comb: Array) -> Array:
     """The streams after a sub-layer: each takes its share of the output and of all old streams."""
-    return post[:, :, None] * y[:, None, :] + np.einsum("tij,tih->tjh", comb, trunk)
+    streams: Array = post[:, :, None] * y[:, None, :] + np.einsum("tij,tih->tjh", comb, trunk)
+    return streams
 
 
 def mixing(trunk: Array, weights: HcWeights, v: View) -> dict[str, Check]:
@@ -57,7 +46,8 @@ def mixing(trunk: Array, weights: HcWeights, v: View) -> dict[str, Check]:
 
     def mixes(dot: Dot) -> Array:
         gain = np.repeat(scale, (m, m, m * m))
-        return dot(flat, fn) / np.sqrt(mean_square(flat) + weights.norm_eps) * gain + base
+        mixed: Array = dot(flat, fn) / np.sqrt(mean_square(flat) + weights.norm_eps) * gain + base
+        return mixed
 
     def pre(dot: Dot) -> Array:
         return logistic(mixes(dot)[:, :m]) + weights.hc_eps
@@ -70,11 +60,12 @@ def mixing(trunk: Array, weights: HcWeights, v: View) -> dict[str, Check]:
         share = np.exp(raw) / np.exp(raw).sum(axis=2, keepdims=True) + weights.hc_eps
         for i in range(2 * weights.iters - 1):  # columns and rows in turn, columns first and last
             share = share / (share.sum(axis=1 + i % 2, keepdims=True) + weights.hc_eps)
-        return share.reshape(rows, m * m)
+        flat_share: Array = share.reshape(rows, m * m)
+        return flat_share
 
     combined = accumulated(comb, 4)
     shape = (rows, m, m)
-    checks = {"pre": accumulated(pre, 4), "post": accumulated(post, 4)}
+    checks: dict[str, Check] = {"pre": accumulated(pre, 4), "post": accumulated(post, 4)}
     return checks | {"comb": type(combined)(combined.value.reshape(shape), combined.floor[:, :, None], 4)}
 
 

@@ -6,26 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from tandem.conformance.derive.base import (
-    Accumulated,
-    Array,
-    Check,
-    Dot,
-    Exact,
-    Quantised,
-    Ulps,
-    View,
-    accumulated,
-    derives,
-    exact_dot,
-    logistic,
-)
+from tandem.conformance.compare import Accumulated, Array, Exact, Mismatch, Quantised, Ulps
+from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, exact_dot, logistic
 from tandem.conformance.formats import decode, encode, round_bf16
 
 
 def affinity(logits: Array) -> Array:
     """sqrt(log(1 + exp(x)))."""
-    return np.sqrt(np.logaddexp(0.0, logits))
+    score: Array = np.sqrt(np.logaddexp(0.0, logits))
+    return score
 
 
 def choose(scores: Array, bias: Array, k: int) -> list[int]:
@@ -43,14 +32,17 @@ def moe_route(v: View, got: dict[str, Any]) -> dict[str, Check]:
     for t in range(len(x)):
         best, mine, slack = choose(scores[t], biases[t], k), list(experts[t]), 2 * float(logits.floor[t, 0])
         total = scores[t] + biases[t]
-        assert len(set(mine)) == k, f"row {t} names an expert twice"
+        if len(set(mine)) != k:
+            raise Mismatch(f"moe_route experts: row {t} names an expert twice: {mine}")
         for wanted, found in zip(best, mine, strict=True):
-            assert wanted == found or abs(total[wanted] - total[found]) <= slack, f"row {t}: {mine}, want {best}"
+            if wanted != found and abs(total[wanted] - total[found]) > slack:
+                raise Mismatch(f"moe_route experts: row {t}: {mine}, want {best}; no tie within {slack:.3g}")
         chosen.append(mine)
 
     def weights(dot: Dot) -> Array:
         share = np.take_along_axis(affinity(dot(x, gate)), np.array(chosen), axis=1)
-        return share / share.sum(axis=1, keepdims=True) * v.raw["scaling"]
+        weight: Array = share / share.sum(axis=1, keepdims=True) * v.raw["scaling"]
+        return weight
 
     return {"experts": Exact(np.array(chosen)), "weights": accumulated(weights, 4)}
 
@@ -68,7 +60,7 @@ def moe_dispatch(v: View, got: dict[str, Any]) -> dict[str, Check]:
     source = np.full(experts.shape, -1)
     for place, (_, t, i) in enumerate(sent):
         source[t, i] = place
-    plain = v.backend.to_canonical(v.raw["xq"])
+    plain = v.raw["xq"]
     tokens = [t for _, t, _ in sent]
     ends = np.cumsum([sum(e == owner for e, _, _ in sent) for owner in range(first, last)])
     return {
@@ -99,7 +91,7 @@ def grouped_linear(v: View, got: dict[str, Any]) -> dict[str, Check]:
 def gated(gate: Array, up: Array, limit: float, weight: Array | None) -> Array:
     """The gated activation, its clamp on one side for the gate and on both for the other factor."""
     gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
-    product = gate * logistic(gate) * up
+    product: Array = gate * logistic(gate) * up
     return product if weight is None else product * weight[:, None]
 
 
@@ -137,8 +129,8 @@ def moe_block(v: View, got: dict[str, Any]) -> dict[str, Check]:
     """Token by token: the shared expert plus the chosen experts that are held here."""
     p = v.raw["weights"]
     x, xq, first = v["x"], v["xq"], p.local[0]
-    routed = tuple(v.of(w) for w in (p.w1, p.w3, p.w2))
-    shared = tuple(v.of(w)[None] for w in (p.shared_w1, p.shared_w3, p.shared_w2))
+    routed = (v.of(p.w1), v.of(p.w3), v.of(p.w2))
+    shared = (v.of(p.shared_w1)[None], v.of(p.shared_w3)[None], v.of(p.shared_w2)[None])
     scores = affinity(exact_dot(x, v.of(p.gate)))
 
     def compute(dot: Dot) -> Array:
@@ -150,7 +142,8 @@ def moe_block(v: View, got: dict[str, Any]) -> dict[str, Check]:
             share = scores[t][chosen] / scores[t][chosen].sum() * p.scaling
             for e, s in zip(chosen, share, strict=True):
                 if v["row_slot"][t] >= 0 and p.local[0] <= e < p.local[1]:
-                    w = tuple(matrix[e - first : e - first + 1] for matrix in routed)
+                    held = slice(e - first, e - first + 1)
+                    w = (routed[0][held], routed[1][held], routed[2][held])
                     total = total + round_bf16(expert_chain(row, np.array([s]), one, w, p.limit, dot)[0])
             rows.append(total)
         return np.array(rows)
