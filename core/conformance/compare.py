@@ -28,12 +28,32 @@ class Mismatch(Exception):
 
 @dataclass(frozen=True)
 class Exact:
-    """Class X: the same numbers (and NaN where NaN is wanted)."""
+    """Class X: the same numbers, zeros of the same sign (and NaN where NaN is wanted)."""
 
     value: Array
 
     def check(self, got: torch.Tensor, label: str) -> None:
-        same(host(got), self.value, label)
+        have = host(got)
+        same(have, self.value, label)
+        if have.dtype.kind == "f":
+            same(np.signbit(have) & (have == 0), np.signbit(self.value) & (have == 0), f"{label}: zeros below zero")
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Class S: these ids in this order, or others whose scores are within `slack` of theirs; none twice."""
+
+    ids: Array  # [T, k]
+    scores: Array  # [T, candidates], float64
+    slack: Array  # [T]
+
+    def check(self, got: torch.Tensor, label: str) -> None:
+        for t, (mine, best) in enumerate(zip(host(got).tolist(), self.ids.tolist(), strict=True)):
+            if len(set(mine)) != len(best) or not set(mine) <= set(range(self.scores.shape[1])):
+                raise Mismatch(f"{label}: row {t} has an id twice or one that does not exist: {mine}")
+            apart = np.abs(self.scores[t][mine] - self.scores[t][best])
+            if (apart > self.slack[t]).any():
+                raise Mismatch(f"{label}: row {t} got {mine}, want {best}; no tie within {self.slack[t]:.3g}")
 
 
 @dataclass(frozen=True)
@@ -98,6 +118,23 @@ class Quantised:
             wide = np.stack((codes & 15, codes >> 4), axis=-1).reshape(*codes.shape[:-1], -1)
             size, negative = wide & 7, wide >> 3
         return np.where(negative == 1, -size.astype(int), size.astype(int))
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Bytes of a cache: class Q in the entries that were written, the same bytes in all others."""
+
+    image: Array  # uint8 [entries, bytes], codes then scales
+    written: Array  # their indices
+    split: int  # bytes of codes
+    fmt: str
+
+    def check(self, got: torch.Tensor, label: str) -> None:
+        have = got.numpy()
+        wanted = Quantised(self.image[self.written, : self.split], self.image[self.written, self.split :], self.fmt)
+        wanted.check((have[self.written, : self.split], have[self.written, self.split :]), f"{label}, written entries")
+        kept = np.delete(np.arange(len(self.image)), self.written)
+        same(have[kept], self.image[kept], f"{label}, other entries")
 
 
 def few(different: Array, share: float, label: str) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tandem.conformance.compare import Accumulated, Array, Exact, Quantised, Ulps, host
+from tandem.conformance.compare import Accumulated, Array, Entries, Exact, Quantised, Selected, Ulps, host
 from tandem.conformance.formats import decode, decode_blocks
 from tandem.contract.cases import CacheInput, PartlyUsed, WeightInput
 from tandem.contract.types import QFormat, QTensor
 
-Check = Exact | Ulps | Accumulated | Quantised
+Check = Exact | Ulps | Accumulated | Quantised | Selected | Entries
 Derivation = Callable[["View", dict[str, Any]], dict[str, Check]]
 Dot = Callable[[Array, Array], Array]
 
