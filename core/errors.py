@@ -81,5 +81,9 @@ class SurfaceError(ContractError, TypeError):
     """A backend class defines what the contract's surface does not have."""
 
 
+class TraceError(TandemError):
+    """A parity trace, or a file of exchanged cache pages, is damaged, out of bounds or of another contract."""
+
+
 class CapacityError(TandemError):
     """A pool (blocks, slots, memory) is too small for what was asked."""
