@@ -8,7 +8,9 @@ rounded intermediate result.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -101,11 +103,43 @@ def backward_dot(x: Array, w: Array) -> Array:
     return forward_dot(x[:, ::-1], w[:, ::-1])
 
 
+def pairwise_dot(x: Array, w: Array) -> Array:
+    """The same, halves added to halves; terms are padded with zeros to a power of two."""
+    products = x.astype(np.float32)[:, None, :] * w.astype(np.float32)[None]
+    depth = products.shape[-1]
+    products = np.pad(products, ((0, 0), (0, 0), (0, (1 << max(depth - 1, 0).bit_length()) - depth)))
+    while products.shape[-1] > 1:
+        half = products.shape[-1] // 2
+        products = products[..., :half] + products[..., half:]
+    total: Array = products[..., 0].astype(np.float64)
+    return total
+
+
+def wide_dot(x: Array, w: Array) -> Array:
+    """Products in f32, summed in float64 and rounded once to f32."""
+    products = x.astype(np.float32)[:, None, :] * w.astype(np.float32)[None]
+    total: Array = products.sum(axis=-1, dtype=np.float64).astype(np.float32).astype(np.float64)
+    return total
+
+
+_ORDERS: ContextVar[tuple[Dot, ...]] = ContextVar("orders", default=(forward_dot, backward_dot))
+
+
+@contextmanager
+def legal_orders(*dots: Dot) -> Iterator[None]:
+    """While active, noise floors are what these ways to sum differ by; default: f32, forward and backward."""
+    token = _ORDERS.set(dots)
+    try:
+        yield
+    finally:
+        _ORDERS.reset(token)
+
+
 def accumulated(compute: Callable[[Dot], Array], n: int = 1) -> Accumulated:
     """Class A for a computation that takes its dot product as an argument; the floor is what f32 orders differ by."""
     value = compute(exact_dot)
-    error = [np.abs(compute(dot) - value) for dot in (forward_dot, backward_dot)]
-    floor = np.max(np.nan_to_num(np.maximum(*error)), axis=-1, keepdims=True, initial=0.0)
+    error = [np.abs(compute(dot) - value) for dot in _ORDERS.get()]
+    floor = np.max(np.nan_to_num(np.maximum.reduce(error)), axis=-1, keepdims=True, initial=0.0)
     return Accumulated(value, floor, n)
 
 
