@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 
 def numbers(value: Any, prefix: str = "") -> dict[str, Array]:
-    """Arrays of (nested) arguments or outputs: quantised tensors and caches by the values they hold, weights left out."""
+    """Arrays of (nested) arguments or outputs: quantised tensors and caches by their values, weights left out."""
     if isinstance(value, torch.Tensor):
         return {prefix: host(value)}
     if isinstance(value, np.ndarray):
@@ -36,7 +36,7 @@ def numbers(value: Any, prefix: str = "") -> dict[str, Array]:
     if isinstance(value, dict):
         items = value
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        items = value._asdict()
+        items = dict(zip(value._fields, value, strict=True))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         items = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     else:

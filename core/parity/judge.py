@@ -14,6 +14,7 @@ import torch
 from tandem.conformance.calls import leaves, run_call
 from tandem.conformance.compare import Accumulated, Exact, Mismatch, Ulps
 from tandem.conformance.derive.base import (
+    Check,
     View,
     backward_dot,
     exact_dot,
@@ -24,14 +25,14 @@ from tandem.conformance.derive.base import (
     wide_dot,
 )
 from tandem.conformance.derive.moe import affinity, choose
-from tandem.contract.cases import CacheInput, materialise
 from tandem.conformance.formats import ulp
+from tandem.contract.cases import CacheInput, materialise
 from tandem.contract.opspec import OP_TABLE
 from tandem.contract.plan import Plan
 from tandem.contract.registry import open_backend
 from tandem.contract.types import QTensor
-from tandem.parity.measure import Check, LeafError, broken, measure
-from tandem.parity.trace import Call
+from tandem.parity.measure import LeafError, broken, measure
+from tandem.parity.records import Call
 
 Array = npt.NDArray[Any]
 
@@ -49,8 +50,8 @@ def judge(op: str, call: Call) -> list[LeafError]:
     """Errors of the recorded outputs, one for each output.
 
     The truth comes from `tandem.conformance.derive`, which knows nothing of the references; the floor of class A is
-    what summing forward, backward, in halves, and in a wider type differ by on this very data.  The sampling ops have no
-    derivation: they are integer arithmetic, and judged by their reference.
+    what summing forward, backward, in halves, and in a wider type differ by on this very data.  The sampling ops have
+    no derivation: they are integer arithmetic, and judged by their reference.
     """
     derivation = load_all().get(op)
     outputs = whole_outputs(call)
@@ -134,7 +135,8 @@ def route(arguments: View) -> Routing:
     """Scores that `moe_route` or `moe_block` chooses by, from their arguments."""
     held = arguments.raw.get("weights")
     gate, bias, bias_vl = (
-        arguments.of(arguments.raw[name] if held is None else getattr(held, name)) for name in ("gate", "bias", "bias_vl")
+        arguments.of(arguments.raw[name] if held is None else getattr(held, name))
+        for name in ("gate", "bias", "bias_vl")
     )
     x = arguments["x"]
     exact = affinity(exact_dot(x, gate))

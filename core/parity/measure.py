@@ -9,15 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tandem.conformance.compare import Accumulated, Exact, Quantised, Ulps, host
+from tandem.conformance.compare import Accumulated, Entries, Exact, Quantised, Selected, host
+from tandem.conformance.derive.base import Check
 from tandem.conformance.formats import decode, round_bf16, ulp
 from tandem.contract.types import QTensor
 
 Array = npt.NDArray[Any]
-Check = Exact | Ulps | Accumulated | Quantised
 
 # A gate of class A is 4 floors and n ulp; its unit is a quarter of that.
 FLOORS = 4.0
+# Scores this many floors apart may be ordered either way.
+TIE = 2.0
 # Class Q: shares of codes and of scales that may be a step off; of a small array, one.
 CODE_SHARE, SCALE_SHARE = 1e-3, 1e-4
 
@@ -93,12 +95,18 @@ def measure(check: Check, got: Any, leaf: str) -> LeafError:
     """
     if isinstance(check, Quantised):
         return _steps(check, got, leaf)
+    if isinstance(check, Entries):
+        return _entries(check, got, leaf)
+    if isinstance(check, Selected):
+        return _chosen(check, host(got), leaf)
     have, want = host(got), np.asarray(check.value)
     if have.shape != want.shape:
         return broken(leaf, f"shape {have.shape}, want {want.shape}")
     dtype, apart = "bf16" if got.dtype is torch.bfloat16 else "f32", relative(have, want)
     if isinstance(check, Exact):
         different = ~((have == want) | (np.not_equal(have, have) & np.not_equal(want, want)))
+        if have.dtype.kind == "f":
+            different |= (np.signbit(have) != np.signbit(want)) & (have == 0)
         return _result(leaf, "elements", 0.0, different.astype(float), None, apart)
     if isinstance(check, Accumulated):
         peak = np.max(np.where(np.isfinite(want), np.abs(want), 0.0), axis=-1, keepdims=True, initial=0.0)
@@ -119,7 +127,7 @@ def broken(leaf: str, note: str) -> LeafError:
 
 
 def relative(have: Array, want: Array) -> float:
-    """Greatest |have - want| of a row over the greatest finite |want| of that row; of integers, the share that differs."""
+    """Greatest |have - want| of a row over the greatest finite |want| of that row; of integers, the share apart."""
     if not want.size:
         return 0.0
     if want.dtype.kind != "f" or have.dtype.kind != "f":
@@ -153,6 +161,32 @@ def _steps(check: Quantised, got: QTensor | tuple[Array, Array], leaf: str) -> L
     crowded = codes_off > max(1, int(CODE_SHARE * off.size)) or scales_off > max(1, int(SCALE_SHARE * scales.size))
     apart = relative(decode(codes, scales, check.fmt), decode(check.codes, check.scales, check.fmt))
     return _result(leaf, "steps", 1.0, error, None, apart, crowded)
+
+
+def _entries(check: Entries, got: torch.Tensor, leaf: str) -> LeafError:
+    """Written entries by class Q; an entry that changed and was not written is infinitely far."""
+    have = got.numpy()
+    parts = [(x[check.written, : check.split], x[check.written, check.split :]) for x in (check.image, have)]
+    error = _steps(Quantised(*parts[0], check.fmt), parts[1], leaf)
+    kept = np.delete(np.arange(len(check.image)), check.written)
+    touched = kept[(have[kept] != check.image[kept]).any(axis=1)]
+    if len(touched):
+        return broken(leaf, f"entry {touched[0]} changed and was not to be written")
+    return error
+
+
+def _chosen(check: Selected, got: Array, leaf: str) -> LeafError:
+    """How far the scores of other ids are from those of the best, in floors, of which 2 are allowed."""
+    if got.shape != check.ids.shape:
+        return broken(leaf, f"shape {got.shape}, want {check.ids.shape}")
+    for t, mine in enumerate(got.tolist()):
+        if len(set(mine)) != len(mine) or not set(mine) <= set(range(check.scores.shape[1])):
+            return broken(leaf, f"row {t} has an id twice or one that does not exist: {mine}")
+    scores = np.take_along_axis(check.scores, got, axis=1), np.take_along_axis(check.scores, check.ids, axis=1)
+    unit = np.broadcast_to(check.slack[:, None] / TIE, got.shape)
+    gap = np.abs(scores[0] - scores[1])
+    error = np.where(gap == 0, 0.0, gap / unit)
+    return _result(leaf, "floors", TIE, error, unit, relative(got, check.ids))
 
 
 def _ranks(codes: Array, fmt: str) -> Array:

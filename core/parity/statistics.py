@@ -105,5 +105,8 @@ def model_level(one: Array, two: Array) -> ModelLevel:
     each = kl(one[usable], two[usable])
     same = (one.argmax(axis=-1) == two.argmax(axis=-1)) & usable
     return ModelLevel(
-        bootstrap_mean(each), float(each.max(initial=0.0)), wilson(int(same.sum()), len(one)), smallest_detectable(len(one))
+        bootstrap_mean(each),
+        float(each.max(initial=0.0)),
+        wilson(int(same.sum()), len(one)),
+        smallest_detectable(len(one)),
     )

@@ -1,0 +1,219 @@
+"""Decisions of a model, where two runs took other ones, and by how much they could.
+
+A decision is a choice by scores: experts of a row, compressed entries, candidate blocks, the likeliest token, the
+drawn token.  A flip's margin is the distance of the scores it had to cross, in units of the noise floor of the scores.
+Accepted drafts are decisions too; no op of this contract makes them yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tandem.conformance.compare import host
+from tandem.conformance.derive.base import View
+from tandem.conformance.derive.moe import choose
+from tandem.ops._distribution import GREEDY_BELOW, distribution
+from tandem.parity.judge import noise, route
+from tandem.parity.measure import TIE, finite
+from tandem.parity.records import Call, Record
+from tandem.sampling.rng import SEED_LIMIT, uniform
+
+Array = npt.NDArray[Any]
+Find = Callable[[int], "tuple[Record, Call] | None"]  # a record of run A, with its values
+
+KINDS = ("experts", "entries", "blocks", "argmax", "token")
+HEAD = "head"  # the site of the product that gives logits
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one run chose in the rows of one call, and by which scores.
+
+    Args:
+        chosen: for each row the set of ids.
+        scores: f64 [T, candidates]; what is larger is preferred.
+        names: id of each candidate, int [T, candidates]; None where a candidate is its own id.
+        drawn: for tokens drawn at random, the call that drew them.
+    """
+
+    kind: str
+    chosen: list[frozenset[int]]
+    scores: Array
+    names: Array | None = None
+    drawn: Call | None = None
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A row in which two runs chose differently.
+
+    Args:
+        kind: one of `KINDS`.
+        record, step, layer, site, row: where.
+        gone, came: ids that only run A, only run B chose.
+        margin: how far apart A's scores of these are; floor: noise of such a score, in the same units.
+        verdict: "tie", "defect" or "inherited" (an earlier flip, or an op outside its class, lies before it).
+        cause: the record that explains it, where there is one.
+    """
+
+    kind: str
+    record: int
+    step: int
+    layer: int | None
+    site: str
+    row: int
+    gone: tuple[int, ...]
+    came: tuple[int, ...]
+    margin: float
+    floor: float
+    verdict: str = ""
+    cause: int | None = None
+
+    @property
+    def units(self) -> float:
+        """The margin in noise floors."""
+        if self.margin == 0.0:
+            return 0.0
+        return self.margin / self.floor if self.floor else float("inf")
+
+    @property
+    def near(self) -> bool:
+        """Whether noise alone explains it: both scores of a pair may be a floor off."""
+        return self.units <= TIE
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "kind": self.kind,
+            "record": self.record,
+            "step": self.step,
+            "layer": self.layer,
+            "site": self.site,
+            "row": self.row,
+            "gone": list(self.gone),
+            "came": list(self.came),
+            "margin": finite(self.margin),
+            "floor": finite(self.floor),
+            "floors": finite(self.units),
+            "verdict": self.verdict,
+            "cause": self.cause,
+        }
+
+
+def choice(record: Record, call: Call, find: Find) -> Choice | None:
+    """The decision a call makes, None where it makes none.
+
+    Args:
+        find: gives a record of the same run, for what the scores were made from.
+    """
+    if record.op == "topk_index":
+        return _selection(record, call, find)
+    if record.op == "moe_route":
+        experts = [frozenset(row) for row in host(call.outputs["experts"]).tolist()]
+        return Choice("experts", experts, route(View(call.inputs)).scores)
+    if record.op == "moe_block":
+        scores, k = route(View(call.inputs)).scores, call.inputs["weights"].k
+        best = [frozenset(choose(row, np.zeros(len(row)), k)) for row in scores]
+        return Choice("experts", best, scores)
+    if record.op == "linear" and record.site == HEAD:
+        logits = host(call.outputs["y"])
+        return Choice("argmax", [frozenset([int(i)]) for i in logits.argmax(axis=1)], logits)
+    if record.op == "sample":
+        tokens = [frozenset([int(i)]) for i in host(call.outputs["token"])]
+        return Choice("token", tokens, host(call.inputs["logits"]), drawn=call)
+    return None
+
+
+def _selection(record: Record, call: Call, find: Find) -> Choice:
+    scores, index = host(call.inputs["scores"]), host(call.outputs["index"])
+    producer = find(record.sources["scores"][0]) if "scores" in record.sources else None
+    op = producer[0].op if producer else ""
+    names = None
+    if producer and op == "index_scores_at":  # places in the candidate pool, which may be another one in the other run
+        names = host(producer[1].inputs["entries"])
+        index = np.where(index >= 0, np.take_along_axis(names, np.maximum(index, 0), axis=1), -1)
+    chosen = [frozenset(i for i in row if i >= 0) for row in index.tolist()]
+    return Choice("blocks" if op == "block_max" else "entries", chosen, scores, names)
+
+
+def flips(record: Record, one: Choice, two: Choice, floor: Callable[[], Array]) -> Iterator[Flip]:
+    """Rows in which run B chose otherwise.
+
+    Args:
+        one, two: the choices of runs A and B.
+        floor: gives the noise of A's scores, f64 [T]; called only where something flipped.
+    """
+    noise_of: Array | None = None
+    for row, (a, b) in enumerate(zip(one.chosen, two.chosen, strict=False)):
+        if a == b:
+            continue
+        noise_of = floor() if noise_of is None else noise_of
+        gone, came = sorted(a - b), sorted(b - a)
+        place = record.id, record.step, record.layer, record.site, row
+        size = float(noise_of[row]) if row < len(noise_of) else 0.0
+        margin, edge = _margin(one, row, gone, came), _edge(one.drawn, row, came[0]) if one.drawn and came else None
+        if edge is not None:
+            margin, size = edge[0], size * edge[1]
+        yield Flip(one.kind, *place, tuple(gone), tuple(came), margin, size)
+
+
+def _margin(one: Choice, row: int, gone: list[int], came: list[int]) -> float:
+    """Distance between the best score lost and the worst one gained, in A's scores; infinite where A had none."""
+    scores = one.scores[row]
+    if one.names is not None:
+        by_name = {int(name): float(s) for name, s in zip(one.names[row], scores, strict=True) if name >= 0}
+    else:
+        by_name = dict(enumerate(scores.tolist()))
+    lost = [by_name.get(i, float("inf")) for i in gone]
+    gained = [by_name.get(i, float("-inf")) for i in came]
+    if not lost or not gained:  # one run chose fewer: what it left out was not there for it
+        return float("inf")
+    margin = max(lost) - min(gained)
+    return float("inf") if np.isnan(margin) else max(0.0, margin)
+
+
+def score_noise(record: Record, call: Call, find: Find) -> Array:
+    """Noise floor of the scores a decision was made by, f64 [T]: that of the op they come from."""
+    rows = len(next(iter(call.outputs.values())))
+    if record.op in ("moe_route", "moe_block"):
+        return route(View(call.inputs)).floor
+    if record.op == "linear":
+        return noise("linear", call, "y")
+    path = "scores" if record.op == "topk_index" else "logits"
+    place: tuple[Record, Call] | None = (record, call)
+    for _ in range(8):  # through ops that only move or pick scores
+        source = place[0].sources.get(path) if place else None
+        place = find(source[0]) if source else None
+        if place is None or source is None:
+            return np.zeros(rows)
+        found = place[0].op
+        if found in ("linear", "index_scores", "index_scores_at"):
+            return noise(found, place[1], source[1])
+        path = {"block_max": "scores", "adjust_logits": "logits", "mask_logits": "logits"}.get(found, "")
+    return np.zeros(rows)
+
+
+def _edge(call: Call, row: int, other: int) -> tuple[float, float] | None:
+    """How near a random draw was to the other token, and what a unit of logit noise moves that border by.
+
+    Both in probability: the distance of the uniform number to the border of the drawn token on the other's side, and
+    F (1 - F) / temperature there.  None for a greedy row, which has no border.
+    """
+    inputs = call.inputs
+    temperature = float(inputs["temperature"][row])
+    if temperature < GREEDY_BELOW:
+        return None
+    whole = distribution(*(inputs[name] for name in ("logits", "temperature", "top_p", "top_k", "filtered")))
+    weight = host(whole.weight[row]).astype(np.float64)
+    inclusive = np.cumsum(weight) / max(weight.sum(), 1.0)
+    mine = int(call.outputs["token"][row])
+    if mine < 0:
+        return float("inf"), 1.0
+    border = float(inclusive[mine] if other > mine else inclusive[mine] - weight[mine] / weight.sum())
+    drawn = uniform(int(inputs["seed"][row]) % SEED_LIMIT, int(inputs["position"][row]))
+    return abs(border - drawn), border * (1.0 - border) / temperature

@@ -1,0 +1,54 @@
+"""Whether two traces may be compared at all, said before anything is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# What two runs must share for a difference of their numbers to mean anything; other fields are told and no more.
+NEEDED = ("model", "config", "tokenizer")
+
+
+@dataclass(frozen=True)
+class HeaderMismatch:
+    """A field that differs: its dotted name, both values as text, and whether it forbids the comparison."""
+
+    field: str
+    one: str
+    two: str
+    refuses: bool
+
+    def text(self) -> str:
+        """One line for people."""
+        effect = "these runs cannot be compared" if self.refuses else "differences may come from this"
+        return f"{self.field} differs: {self.one[:80]} and {self.two[:80]}; {effect}"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"field": self.field, "one": self.one, "two": self.two, "refuses": self.refuses}
+
+
+def compare_headers(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[HeaderMismatch]:
+    """Fields of two trace headers that differ and should not, what forbids the comparison first.
+
+    Model, config and tokenizer hashes must be equal where both traces have them; so must the major version of the
+    contract.  Other flags, the op table and the prompts are told.  A backend and its versions are meant to differ.
+    """
+    found = []
+    left, right = dict(one.get("hashes") or {}), dict(two.get("hashes") or {})
+    for name in sorted(left.keys() | right.keys()):
+        if left.get(name) != right.get(name):
+            known = name in left and name in right
+            found.append(_mismatch(f"hashes.{name}", left, right, name, known and name in NEEDED))
+    majors = [(header.get("contract") or [None])[0] for header in (one, two)]
+    if one.get("contract") != two.get("contract"):
+        found.append(_mismatch("contract", one, two, "contract", majors[0] != majors[1]))
+    for name in ("op_table", "flags", "prompts"):
+        if one.get(name) != two.get(name):
+            found.append(_mismatch(name, one, two, name, False))
+    return sorted(found, key=lambda item: not item.refuses)
+
+
+def _mismatch(field: str, one: Mapping[str, Any], two: Mapping[str, Any], name: str, refuses: bool) -> HeaderMismatch:
+    return HeaderMismatch(field, str(one.get(name, "absent")), str(two.get(name, "absent")), refuses)

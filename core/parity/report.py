@@ -1,0 +1,195 @@
+"""A comparison as one self-contained page, as JSON and as one page of text."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tandem.parity.diff import Difference, OpDiff
+from tandem.parity.plots import Series, chart
+from tandem.parity.verdict import Verdict
+
+BLUE, ORANGE, GREY, RED, GREEN = "#1f5fa8", "#b45309", "#6b7280", "#b3261e", "#1b7f3b"
+COLOURS = {"PASS": GREEN, "TIE": ORANGE, "FAIL": RED}
+SHOWN = 40  # rows of a table
+STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:60rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+.verdict{border-left:.5rem solid;padding:.6rem 1rem;background:#f6f7f9;overflow-wrap:anywhere}
+table{border-collapse:collapse;width:100%;table-layout:auto;font-size:13px}
+td,th{border-bottom:1px solid #ddd;padding:.25rem .5rem;text-align:left;vertical-align:top;overflow-wrap:anywhere}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+.wide{overflow-x:auto}svg{width:100%;height:auto;font-family:inherit}
+code{background:#f6f7f9;overflow-wrap:anywhere}.bad{color:#b3261e;font-weight:600}
+"""
+
+
+def write(folder: Path, found: Difference, outcome: Verdict) -> list[Path]:
+    """Write report.html, results.json and summary.txt into a directory, made where it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "report.html": page(found, outcome),
+        "results.json": json.dumps({"verdict": outcome.to_json()} | found.to_json(), indent=1) + "\n",
+        "summary.txt": summary(found, outcome),
+    }
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return [folder / name for name in files]
+
+
+def number(value: float | None) -> str:
+    """A number of a table."""
+    return "-" if value is None else "inf" if math.isinf(value) else f"{value:.3g}"
+
+
+def worst(found: Difference) -> list[OpDiff]:
+    """Calls by their own error as a share of the gate, greatest first."""
+    return sorted(found.ops, key=lambda op: (-op.share, op.record.id))
+
+
+def summary(found: Difference, outcome: Verdict) -> str:
+    """At most one page of text."""
+    one, two = found.names
+    lines = [outcome.headline(), f"A: {one}   B: {two}   compared as: {found.mode}", ""]
+    if outcome.status == "FAIL":
+        lines += [str(outcome.error()), ""]
+    lines += [f"{len(found.ops)} calls compared, {sum(op.same for op in found.ops)} with equal bits"]
+    for kind, rate in found.rates().items():
+        lines.append(f"{kind}: {rate.n} decisions, {rate.value:.2%} flipped (95%: {rate.low:.2%} to {rate.high:.2%})")
+    lines += _model_lines(found)
+    if found.flips:
+        lines += ["", "first flips:"]
+        for flip in found.flips[:10]:
+            lines.append(
+                f"  {flip.verdict:9} {flip.kind} step {flip.step} {flip.site} row {flip.row}: "
+                f"margin {number(flip.units)} floors"
+            )
+    lines += ["", "greatest local errors of B (share of the gate):"]
+    for op in worst(found)[:10]:
+        lines.append(f"  {number(op.share):>8}  {op.record.op} {op.record.site} step {op.record.step}")
+    lines += ["", *(f"note: {note}" for note in outcome.notes), "drafts: absent, nothing drafts yet"]
+    return "\n".join(line[:200] for line in lines) + "\n"
+
+
+def _model_lines(found: Difference) -> list[str]:
+    model = found.model
+    if model is None:
+        return ["logits: none recorded in both"]
+    kl, top = model.divergence, model.agreement
+    first = "none" if found.divergent is None else f"step {found.divergent}"
+    return [
+        f"KL(A||B): mean {kl.value:.3g} nats (95%: {kl.low:.3g} to {kl.high:.3g}, n={kl.n}), "
+        f"greatest {model.greatest:.3g}",
+        f"top-1 agreement: {top.value:.2%} (95%: {top.low:.2%} to {top.high:.2%}, n={top.n}); "
+        f"this n shows losses from {model.detectable:.2%} up",
+        f"first step with another token: {first}, of {found.steps} steps with tokens",
+    ]
+
+
+def page(found: Difference, outcome: Verdict) -> str:
+    """The whole page; it names nothing outside itself."""
+    one, two = (html.escape(name) for name in found.names)
+    colour = COLOURS[outcome.status]
+    told = html.escape(str(outcome.error())) if outcome.status == "FAIL" else html.escape(outcome.headline())
+    model = "".join(f"<p>{html.escape(line)}</p>" for line in _model_lines(found))
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in outcome.notes)
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{outcome.status}: parity of {one} and {two}</title><style>{STYLE}</style></head><body>
+<h1>Parity of {one} (A) and {two} (B), {html.escape(found.mode)}</h1>
+<div class="verdict" style="border-color:{colour}"><strong style="color:{colour}">{outcome.status}</strong> {told}</div>
+<ul>{notes}</ul>
+<h2>Error by layer</h2><p>Greatest relative error of a row: of B's own ops on their own inputs, of the inputs carried
+in, and of the outputs.</p>{_by_layer(found)}
+<h2>Decision flips by step</h2>{_flips_by_step(found)}
+<h2>Logit margins</h2><p>Distance of A's two best logits in noise floors; far above 2 a flip is no tie.</p>
+{_margins(found)}
+<h2>Model level</h2>{model}
+<h2>Flips</h2>{_flip_table(found)}
+<h2>Greatest local errors</h2>{_op_table(found)}
+<h2>Left out</h2><p>Accepted drafts: absent, nothing drafts yet. Records of A that B lacks: {len(found.unmatched)}.</p>
+</body></html>
+"""
+
+
+def _by_layer(found: Difference) -> str:
+    """Layers in the order of the run; calls outside layers by the first part of their site."""
+    order: dict[str, int] = {}
+    greatest: dict[str, list[float]] = {}
+    for op in found.ops:
+        name = str(op.record.layer) if op.record.layer is not None else op.record.site.split(".")[0] or "step"
+        order.setdefault(name, len(order))
+        row = greatest.setdefault(name, [0.0, 0.0, 0.0])
+        values = (op.local, op.inherited, op.free)
+        greatest[name] = [max(a, b if math.isfinite(b) else 0.0) for a, b in zip(row, values, strict=True)]
+    kinds = ((0, "local error of B", BLUE), (1, "inherited", ORANGE), (2, "free error", GREY))
+    series = [
+        Series(name, colour, [(float(order[key]), row[i]) for key, row in greatest.items() if row[i] > 0])
+        for i, name, colour in kinds
+    ]
+    return chart(series, "layer", "relative error", log=True, names=list(order))
+
+
+def _flips_by_step(found: Difference) -> str:
+    steps = sorted({op.record.step for op in found.ops})
+    series = []
+    for kind, colour in (("tie", ORANGE), ("inherited", GREY), ("defect", RED)):
+        counts = dict.fromkeys(steps, 0)
+        for flip in found.flips:
+            counts[flip.step] += flip.verdict == kind
+        series.append(Series(kind, colour, [(float(step), float(count)) for step, count in counts.items()], "bars"))
+    return chart(series, "step", "flips") if found.flips else "<p>No decision differs.</p>"
+
+
+def _margins(found: Difference) -> str:
+    kept = [(float(m.step), m.floors) for m in found.margins if not m.flipped]
+    flipped = [(float(m.step), m.floors) for m in found.margins if m.flipped]
+    series = [Series("same token", BLUE, kept, "dots"), Series("flipped", RED, flipped, "dots")]
+    return chart(series, "step", "margin (floors)", log=True)
+
+
+def _table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Any]]) -> str:
+    """A table; the flag of a column says that it holds numbers."""
+    marks = [' class="n"' if is_number else "" for _, is_number in heads]
+    top = "".join(f"<th{mark}>{html.escape(head)}</th>" for (head, _), mark in zip(heads, marks, strict=True))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{mark}>{html.escape(str(cell))}</td>" for cell, mark in zip(row, marks, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _flip_table(found: Difference) -> str:
+    if not found.flips:
+        return "<p>None.</p>"
+    heads = (("verdict", False), ("kind", False), ("site", False), ("step", True), ("row", True), ("only A", False),
+             ("only B", False), ("margin, floors", True), ("after record", True))  # fmt: skip
+    rows = (
+        (f.verdict, f.kind, f.site, f.step, f.row, _ids(f.gone), _ids(f.came), number(f.units),
+         "-" if f.cause is None else f.cause)
+        for f in found.flips[:SHOWN]
+    )  # fmt: skip
+    rest = len(found.flips) - SHOWN
+    return _table(heads, rows) + (f"<p>and {rest} more in results.json</p>" if rest > 0 else "")
+
+
+def _ids(ids: Sequence[int]) -> str:
+    return " ".join(map(str, ids[:6])) + (" …" if len(ids) > 6 else "")
+
+
+def _op_table(found: Difference) -> str:
+    heads = (("op", False), ("site", False), ("step", True), ("record", True), ("B: share of gate", True), ("A", True),
+             ("local B", True), ("inherited", True), ("free", True), ("amplification", True))  # fmt: skip
+    rows = (
+        (op.record.op, op.record.site, op.record.step, op.record.id, number(op.share),
+         number(max((leaf.share for leaf in op.one), default=0.0)), number(op.local), number(op.inherited),
+         number(op.free), number(op.amplification))
+        for op in worst(found)[:SHOWN]
+    )  # fmt: skip
+    return _table(heads, rows)
