@@ -1,0 +1,139 @@
+"""Distances in units of the class, by hand, and in agreement with the gates of conformance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tandem.conformance.calls import leaves, run_call
+from tandem.conformance.compare import Accumulated, Exact, Mismatch, Quantised, Selected, Ulps
+from tandem.conformance.derive.base import View, backward_dot, exact_dot, forward_dot, load_all, pairwise_dot, wide_dot
+from tandem.contract.cases import materialise
+from tandem.contract.opspec import OP_TABLE
+from tandem.contract.types import QTensor
+from tandem.parity.judge import host_plan, judge, noise, route
+from tandem.parity.measure import measure
+from tandem.parity.records import Call
+
+
+def test_ulps_of_bf16() -> None:
+    # bf16 has 8 bits: in [1, 2) neighbours are 2^-7 apart.
+    got = torch.tensor([[1.0, 1.0 + 3 * 2.0**-7], [1.5, 1.5]], dtype=torch.bfloat16)
+    error = measure(Ulps(np.array([[1.0, 1.0], [1.5, 1.5]]), 1), got, "y")
+    assert error.rows.tolist() == [3.0, 0.0]
+    assert (error.value, error.mean, error.first, error.outside) == (3.0, 0.75, (0, 1), True)
+    assert error.floor == 2.0**-7
+    assert error.relative == 3 * 2.0**-7
+
+
+def test_floors_count_the_rounding_of_the_output() -> None:
+    # The gate is 4 floors and one f32 ulp of the row's greatest value, here 2^-23 * 2 of 3.0.
+    floor, ulp = 1e-3, 2.0**-22
+    check = Accumulated(np.array([[3.0, 1.0]]), np.array([[floor]]))
+    inside = torch.tensor([[3.0, 1.0 + 3.9e-3]])
+    outside = torch.tensor([[3.0, 1.0 + 4.1e-3]])
+    assert measure(check, inside, "y").value == pytest.approx(3.9e-3 / (floor + ulp / 4), rel=1e-3)
+    assert not measure(check, inside, "y").outside
+    assert measure(check, outside, "y").first == (0, 1)
+    assert measure(check, outside, "y").outside
+
+
+def test_exact_counts_elements_and_sees_the_sign_of_zero() -> None:
+    error = measure(Exact(np.array([1.0, 0.0, 2.0])), torch.tensor([1.0, -0.0, 5.0]), "x")
+    assert (error.rows.tolist(), error.outside, error.first) == ([0.0, 1.0, 1.0], True, (1,))
+
+
+def test_steps_of_codes_and_the_share_that_may_differ() -> None:
+    codes, scales = np.full((4, 32), 0x30, np.uint8), np.full((4, 1), 127, np.uint8)
+    check = Quantised(codes, scales, "mxfp8")
+
+    def error(changes: dict[tuple[int, int], int]) -> Any:
+        changed = codes.copy()
+        for place, code in changes.items():
+            changed[place] = code
+        return measure(check, QTensor(torch.from_numpy(changed), torch.from_numpy(scales), _MXFP8, (4, 32)), "q")
+
+    assert not error({(1, 3): 0x31}).outside  # one code of a small array may be a step off
+    assert error({(1, 3): 0x31, (2, 0): 0x31}).outside
+    assert error({(1, 3): 0x32}).value == 2.0
+    assert error({(1, 3): 0x32}).outside
+    assert error({(3, 9): 0x7F}).value == float("inf")  # NaN
+
+
+_MXFP8 = next(fmt for fmt in OP_TABLE["quantize"].cases[0].build(0).values() if hasattr(fmt, "group"))
+
+
+def test_selection_by_scores_within_two_floors() -> None:
+    scores = np.array([[5.0, 4.0, 3.9, 1.0]])
+    check = Selected(np.array([[0, 1]]), scores, np.array([0.12]))  # 2 floors of 0.06
+    assert not measure(check, torch.tensor([[0, 2]]), "experts").outside
+    assert measure(check, torch.tensor([[0, 2]]), "experts").value == pytest.approx(0.1 / 0.06)
+    assert measure(check, torch.tensor([[0, 3]]), "experts").outside
+    assert measure(check, torch.tensor([[0, 0]]), "experts").outside
+
+
+def test_orders_of_summation() -> None:
+    # In f32, 1 is lost when it is added to 2^24, and not when it is added to -2^24.
+    big = 2.0**24
+    x, w = np.array([[big, 1.0, 1.0, -big]]), np.ones((1, 4))
+    assert exact_dot(x, w).tolist() == [[2.0]]
+    assert forward_dot(x, w).tolist() == [[0.0]]
+    assert backward_dot(x, w).tolist() == [[2.0]]
+    assert pairwise_dot(x, w).tolist() == [[1.0]]  # (big + 1) + (1 - big)
+    assert wide_dot(x, w).tolist() == [[2.0]]
+
+
+OPS = ("linear", "rms_norm", "quantize", "topk_index", "moe_route", "kv_write", "hc_step", "sample", "index_scores")
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_right_call_is_inside_and_a_changed_one_outside(op: str) -> None:
+    case = OP_TABLE[op].cases[1 if op == "linear" else 0]
+    data = case.build(0)
+    outputs = run_call(host_plan(), op, materialise(data, host_plan().backend, 0xFF))
+    assert not any(error.outside for error in judge(op, Call(data, outputs)))
+    name, value = next((n, v) for n, v in leaves(outputs).items() if v.numel())
+    before = value.clone()
+    flat = value.view(-1)
+    flat[0] = flat[0] * 1.5 + 1 if value.dtype.is_floating_point else flat[0] + 3
+    changed = judge(op, Call(data, outputs))
+    value.copy_(before)
+    assert any(error.outside for error in changed), name
+
+
+@pytest.mark.parametrize("op", ["linear", "rms_norm", "hc_mix", "moe_combine"])
+def test_the_gates_are_those_of_conformance(op: str) -> None:
+    """A perturbed output is outside here exactly where the check refuses it."""
+    data = OP_TABLE[op].cases[0].build(0)
+    outputs = run_call(host_plan(), op, materialise(data, host_plan().backend, 0xFF))
+    checks = load_all()[op](View(data), outputs)
+    for scale in (0.0, 2.0**-9, 2.0**-8, 2.0**-7, 2.0**-6):
+        for name, value in leaves(outputs).items():
+            if name not in checks:
+                continue
+            moved = (value.to(torch.float64) * (1 + scale)).to(value.dtype)
+            try:
+                checks[name].check(moved, name)
+                refused = False
+            except Mismatch:
+                refused = True
+            assert measure(checks[name], moved, name).outside == refused, (name, scale)
+
+
+def test_noise_of_a_product_follows_its_data() -> None:
+    data = OP_TABLE["linear"].cases[0].build(0)
+    outputs = run_call(host_plan(), "linear", materialise(data, host_plan().backend, 0xFF))
+    floors = noise("linear", Call(data, outputs), "y")
+    assert floors.shape == (len(outputs["y"]),)
+    assert (floors > 0).all()
+
+
+def test_routing_scores_by_hand() -> None:
+    data = OP_TABLE["moe_route"].cases[-1].build(0)  # all inputs zero: every affinity is sqrt(log 2)
+    scores, text = route(View(data)).scores, data["roles"] == 0
+    assert 0 < int(text.sum()) < len(text)
+    assert scores[text.numpy(), 4] == pytest.approx(np.sqrt(np.log(2.0)) + 0.5)
+    assert scores[~text.numpy(), 4] == pytest.approx(np.sqrt(np.log(2.0)))

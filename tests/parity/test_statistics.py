@@ -1,0 +1,69 @@
+"""Intervals and divergences against numbers worked out by hand or from tables."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tandem.parity.ddmin import Budget, minimise
+from tandem.parity.statistics import bootstrap_mean, kl, model_level, smallest_detectable, wilson
+
+
+def test_wilson() -> None:
+    # n = 10: centre (p + z^2/20) / (1 + z^2/10) with z^2 = 3.8415.
+    none, half = wilson(0, 10), wilson(5, 10)
+    assert (none.low, none.high) == (pytest.approx(0.0), pytest.approx(3.8415 / 13.8415, abs=1e-4))
+    assert half.low == pytest.approx(1 - half.high)
+    assert half.high - 0.5 == pytest.approx(1.95996 / 1.38415 * math.sqrt(0.025 + 3.8415 / 400), abs=1e-4)
+    assert (wilson(0, 0).low, wilson(0, 0).high) == (0.0, 1.0)
+
+
+def test_what_a_sample_can_show() -> None:
+    # (1 - p)^n = 5% is where n positions without a difference stop being a surprise.
+    assert (1 - smallest_detectable(30)) ** 30 == pytest.approx(0.05)
+    assert smallest_detectable(30) > 0.05  # 30 questions cannot show a loss of 5%
+    assert smallest_detectable(0) == 1.0
+
+
+def test_divergence_of_two_tokens() -> None:
+    one, two = np.log([[0.5, 0.5]]), np.log([[0.25, 0.75]])
+    assert kl(one, two)[0] == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(2 / 3))
+    assert kl(one, one)[0] == 0.0
+    banned = np.array([[0.0, -np.inf]])
+    assert kl(banned, np.zeros((1, 2)))[0] == pytest.approx(math.log(2))
+
+
+def test_bootstrap() -> None:
+    flat = bootstrap_mean(np.full(20, 3.0))
+    assert (flat.value, flat.low, flat.high, flat.n) == (3.0, 3.0, 3.0, 20)
+    values = np.arange(100.0)
+    mean = bootstrap_mean(values)
+    error = 1.96 * values.std() / 10  # the normal approximation
+    assert mean.low == pytest.approx(49.5 - error, abs=0.6)
+    assert mean.high == pytest.approx(49.5 + error, abs=0.6)
+    assert mean == bootstrap_mean(values)
+
+
+def test_model_level() -> None:
+    one = np.array([[0.0, 1.0], [2.0, 0.0], [0.0, 5.0]])
+    two = np.array([[0.0, 1.0], [0.0, 2.0], [0.0, np.nan]])
+    level = model_level(one, two)
+    assert level.agreement.value == pytest.approx(1 / 3)  # a NaN agrees with nothing
+    assert (level.agreement.n, level.divergence.n) == (3, 2)
+    assert level.greatest == pytest.approx(float(kl(one[1:2], two[1:2])[0]))
+
+
+def test_delta_debugging_finds_the_pair() -> None:
+    tried: list[list[int]] = []
+
+    def works(subset: list[int]) -> bool:
+        tried.append(subset)
+        return {3, 11} <= set(subset)
+
+    budget = Budget(200)
+    assert minimise(range(16), works, budget) == ([3, 11], True)
+    assert budget.spent == len(tried) < 60
+    assert minimise(range(16), works, Budget(3))[1] is False
+    assert minimise([5], works, Budget(0)) == ([5], True)
