@@ -89,9 +89,5 @@ class CapacityError(TandemError):
     """A pool (blocks, slots, memory) is too small for what was asked."""
 
 
-class TraceError(TandemError):
-    """A parity trace, or a file of exchanged cache pages, is damaged, out of bounds or of another contract."""
-
-
 class ParityFail(TandemError):
     """An op of one backend is outside its class, or a decision differs beyond noise, in a comparison of two traces."""
