@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -183,13 +184,19 @@ DEFAULT_MODEL_LEN = 4096
 STEPS_IN_FLIGHT = 2
 
 
-def assemble(options: EngineConfig, backend: Backend | None = None, show_progress: bool | None = None) -> Assembly:
+def assemble(
+    options: EngineConfig,
+    backend: Backend | None = None,
+    show_progress: bool | None = None,
+    make_plan: Callable[[Backend, ShardSpec], Plan] = Plan,
+) -> Assembly:
     """Open, load and size everything.
 
     Args:
         options: the engine configuration.
         backend: an open backend; None opens the configured one.
         show_progress: see `tandem.checkpoint.progress.LoadProgress`.
+        make_plan: makes the plan, for callers that watch what is bound.
     Raises:
         CheckpointError, TokenizerError, ConfigError, BackendLoadError, OpUnsupported: before any step has run.
     """
@@ -200,7 +207,7 @@ def assemble(options: EngineConfig, backend: Backend | None = None, show_progres
     config = checkpoint.config
     sizes = size_engine(options, config.text)
     opened = backend or _open(options)
-    plan = Plan(opened, ShardSpec())
+    plan = make_plan(opened, ShardSpec())
     spec, max_rows = sizes.spec, sizes.limits.max_tokens_per_step
     with LoadProgress(checkpoint.nbytes, show_progress) as bar:
         source = ProgressSource(checkpoint, bar)

@@ -36,7 +36,7 @@ class Record:
         sources: by input path, the record and output path that the input is (the same memory).
         views: for inputs that are a part or another shape of their source.
         caches: by input path, the name of the cache that was passed.
-        parent: the call that this one is a part of, None for outermost calls.
+        parent: the call that this one shows a part of (the routing inside a block), None for calls of the model.
         error: why there are no outputs, as `TandemError.to_dict` gives it (replays only).
     """
 
@@ -120,7 +120,7 @@ def read_record(tree: dict[str, Any], where: str) -> Record:
         sources=sources,
         views=views,
         caches={path: text(name, where, 200) for path, name in mapping(tree["caches"], where).items()},
-        parent=None if tree["parent"] is None else integer(tree["parent"], where, 0, tree["id"]),
+        parent=None if tree["parent"] is None else integer(tree["parent"], where),
         error=error,
     )
 

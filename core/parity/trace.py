@@ -23,10 +23,11 @@ import tandem.ops  # noqa: F401  (declares every op)
 from tandem.contract.opspec import CONTRACT_VERSION, OP_TABLE
 from tandem.errors import TraceError
 from tandem.parity import limits
+from tandem.parity.kinds import fits
 from tandem.parity.limits import integer, keys, mapping, parse_json, refuse, require, sequence, text
 from tandem.parity.records import Call, Record, read_record
 from tandem.parity.shards import RegularFile, Shard
-from tandem.parity.values import decode, fits, reference, units
+from tandem.parity.values import decode, reference, units
 
 Tensor = torch.Tensor
 

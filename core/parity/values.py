@@ -32,6 +32,7 @@ from tandem.contract.types import (
 )
 from tandem.errors import LayoutError
 from tandem.parity import limits
+from tandem.parity.kinds import DTYPE_NAMES, DTYPES, GROUPS, fields_of, fits
 from tandem.parity.limits import integer, keys, mapping, refuse, require, sequence, text
 
 Tensor = torch.Tensor
@@ -39,19 +40,6 @@ Kind = TypeVar("Kind", QFormat, WeightKind, CacheKind)
 Put = Callable[[Tensor], str]  # stores a contiguous tensor's bytes and returns their sha256
 Fetch = Callable[[str, torch.dtype, tuple[int, ...]], Tensor]
 
-DTYPES = {
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "bf16": torch.bfloat16,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "u8": torch.uint8,
-    "bool": torch.bool,
-}
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-# Types whose fields are values themselves.
-_GROUPS: dict[str, type] = {t.__name__: t for t in (Rows, MoEBatch, HcWeights, HcMix, MoEWeights)}
 # Bytes (data, scale) of rows that were left out, so that using one is loud: NaN; of expert weights, which no backend
 # needs to take with NaN in them, the largest code times 2^113.
 _FILL = {QFormat.MXFP4: (0x77, 0xF0), QFormat.FP8_BLOCK32: (0x7E, 0xF0)}
@@ -69,8 +57,17 @@ class PartOfWeight:
     rows: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A value whose tree is filled in later: what of a weight is stored is known when the run has ended."""
+
+    tree: dict[str, Any]
+
+
 def raw_bytes(tensor: Tensor) -> Tensor:
     """The bytes of a host tensor, uint8 [n]."""
+    if not tensor.numel():
+        return torch.empty(0, dtype=torch.uint8)
     flat = tensor.detach().contiguous().flatten()
     return flat.to(torch.uint8) if flat.dtype is torch.bool else flat.view(torch.uint8)
 
@@ -92,9 +89,9 @@ def encode(value: Any, put: Put) -> Any:
         finite = isinstance(value, int) or math.isfinite(value)
         return value if finite else {"float": repr(float(value))}
     if isinstance(value, Tensor):
-        return {"t": put(value), "d": _NAMES[value.dtype], "s": list(value.shape)}
+        return {"t": put(value), "d": DTYPE_NAMES[value.dtype], "s": list(value.shape)}
     if isinstance(value, torch.dtype):
-        return {"dtype": _NAMES[value]}
+        return {"dtype": DTYPE_NAMES[value]}
     if isinstance(value, QFormat):
         return {"format": value.value}
     if isinstance(value, QTensor):
@@ -104,21 +101,16 @@ def encode(value: Any, put: Put) -> Any:
         return {"weight": _encode_weight(value, put)}
     if isinstance(value, CacheInput):
         return {"cache": _encode_cache(value, put)}
+    if isinstance(value, Deferred):
+        return value.tree
     if isinstance(value, PartlyUsed):
         return encode(value.value, put)
     name = type(value).__name__
-    if name in _GROUPS and isinstance(value, _GROUPS[name]):
-        return {"group": name, "fields": {key: encode(item, put) for key, item in _fields(value)}}
+    if name in GROUPS and isinstance(value, GROUPS[name]):
+        return {"group": name, "fields": {key: encode(item, put) for key, item in fields_of(value)}}
     if isinstance(value, tuple):
         return {"tuple": [encode(item, put) for item in value]}
     raise TypeError(f"a trace holds no {name}")
-
-
-def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    if hasattr(value, "_fields"):
-        yield from zip(value._fields, value, strict=True)
-    else:
-        yield from ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
 
 
 def _encode_weight(value: WeightInput | PartOfWeight, put: Put) -> dict[str, Any]:
@@ -304,7 +296,7 @@ def _cache(tree: dict[str, Any], fetch: Fetch, where: str) -> CacheInput:
 
 def _group(tree: dict[str, Any], fetch: Fetch, where: str) -> Any:
     keys(tree, {"group", "fields"}, set(), where)
-    kind = _GROUPS.get(text(tree["group"], where))
+    kind = GROUPS.get(text(tree["group"], where))
     if kind is None:
         refuse(where, "a group of values is of no known type")
     parts = mapping(tree["fields"], where)
@@ -316,34 +308,6 @@ def _group(tree: dict[str, Any], fetch: Fetch, where: str) -> Any:
         told = str(getattr(annotation, "__forward_arg__", annotation))  # a NamedTuple wraps the text
         require(fits(item, told), f"{where}.{name}", f"it is {type(item).__name__}, not {told}")
     return kind(**values)
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "Tensor": (Tensor,),
-    "QTensor": (QTensor,),
-    "PackedWeight": (WeightInput,),
-    "KVCache": (CacheInput,),
-    "QFormat": (QFormat,),
-    "torch.dtype": (torch.dtype,),
-    "float": (float, int),
-    "int": (int,),
-    "bool": (bool,),
-    "str": (str,),
-    "None": (type(None),),
-} | {name: (kind,) for name, kind in _GROUPS.items()}
-
-
-def fits(value: Any, annotation: str) -> bool:
-    """Whether a host value is of the annotated type of an op's argument, or of a field of a group."""
-    for name in annotation.split(" | "):
-        if name == "bool" and isinstance(value, bool):
-            return True
-        if name == "tuple[int, int]":
-            if isinstance(value, tuple) and len(value) == 2 and all(type(n) is int for n in value):
-                return True
-        elif isinstance(value, _TYPES.get(name, ())) and not isinstance(value, bool):
-            return True
-    return False
 
 
 def _is(tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...], where: str) -> None:
@@ -376,7 +340,7 @@ def units(value: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Tensor | QTensor):
         yield prefix, value
     elif isinstance(value, Rows | MoEBatch | HcWeights | HcMix | MoEWeights):
-        for name, item in _fields(value):
+        for name, item in fields_of(value):
             yield from units(item, f"{prefix}.{name}")
     elif type(value) is tuple:
         for i, item in enumerate(value):

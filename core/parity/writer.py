@@ -21,6 +21,17 @@ Tensor = torch.Tensor
 _SHARD_BYTES = 256 << 20
 
 
+def require_empty(path: Path) -> None:
+    """Refuse to write into a directory that holds something, or over a file.
+
+    Raises:
+        TraceError: it does.
+    """
+    why = "the directory is not empty" if path.is_dir() and any(path.iterdir()) else ""
+    if why or (path.exists() and not path.is_dir()):
+        raise TraceError("a trace cannot be written", where=str(path), why=why or "it is a file", fix="name another")
+
+
 class TraceWriter:
     """Writes a trace; tensors go to disk as shards fill.
 
@@ -34,11 +45,8 @@ class TraceWriter:
 
     def __init__(self, path: str | Path, header: Mapping[str, Any], base: Trace | None = None) -> None:
         self.path, self._header, self._base = Path(path), dict(header), base
+        require_empty(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
-        if any(self.path.iterdir()):
-            raise TraceError(
-                "a trace cannot be written", where=str(self.path), why="the directory is not empty", fix="name another"
-            )
         self._files: dict[str, Any] = {}
         self._pending: dict[str, Tensor] = {}
         self._names: set[str] = set()
@@ -49,7 +57,7 @@ class TraceWriter:
     def put(self, tensor: Tensor) -> str:
         """Store the bytes of a host tensor, once; gives their SHA-256."""
         name = digest(tensor)
-        if name in self._names or (self._base is not None and self._base.stored(name)):
+        if self.holds(name):
             return name
         self._names.add(name)
         self._pending[name] = raw_bytes(tensor).clone()
@@ -57,6 +65,10 @@ class TraceWriter:
         if self._pending_bytes >= _SHARD_BYTES:
             self._flush()
         return name
+
+    def holds(self, name: str) -> bool:
+        """Whether bytes of this hash were put, or are in the base."""
+        return name in self._names or (self._base is not None and self._base.stored(name))
 
     def add(self, record: Record, call: Call, writers: Mapping[str, Tensor] | None = None) -> None:
         """Append a record; ids ascend."""

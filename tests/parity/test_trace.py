@@ -191,7 +191,7 @@ def set_in(keys: list[Any], value: Any) -> Callable[[list[dict[str, Any]]], None
         (set_in([0, "sources", "x"], [1, "y"]), "comes from record 1, which is not earlier"),
         (set_in([1, "sources", "x"], [0, "z"]), "record 0 has no output 'z'"),
         (set_in([1, "sources", "w"], [0, "y"]), "source of 'w', which is no input"),
-        (set_in([1, "parent"], 1), "expected an integer from 0 to 0"),
+        (set_in([1, "parent"], -1), "expected an integer from 0"),
         (set_in([1, "views", "weight"], {}), "a view of 'weight', which has no source"),
         (set_in([1, "inputs", "x", "d"], "f16"), "dtype 'f16' is none of f32"),
         (set_in([1, "inputs", "x", "d"], "f32"), "it has 128 bytes; torch.float32 (1, 64) takes 256"),
