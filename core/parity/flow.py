@@ -85,12 +85,12 @@ def _memory(tensor: Tensor) -> tuple[str, int]:
 
 
 def _where(tensor: Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    return tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+    return int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride())
 
 
 def _view(whole: Tensor, part: Tensor) -> View | None:
     """How a part lies in a contiguous whole; None where it does not."""
-    offset = part.storage_offset() - whole.storage_offset()
+    offset = int(part.storage_offset()) - int(whole.storage_offset())
     extent = 1 + sum((size - 1) * step for size, step in zip(part.shape, part.stride(), strict=True))
     if not whole.is_contiguous() or not part.numel() or offset < 0 or offset + extent > whole.numel():
         return None
