@@ -82,7 +82,7 @@ def run_record(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(told, ensure_ascii=False))
         return 0
-    for text in told["texts"]:
+    for text in (output.text for output in made.outputs):
         print(text)
     left = f", {made.left_out['records']} left out" if made.left_out["records"] else ""
     print(f"{arguments.out}: {made.records} calls{left}, {made.nbytes / 1e6:.1f} MB, {told['seconds']:.1f} s")
