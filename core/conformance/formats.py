@@ -95,8 +95,9 @@ def round_bf16(x: Array) -> Array:
 
 
 def ulp(x: Array, dtype: str) -> Array:
-    """Distance between neighbours of x in bf16 or f32."""
+    """Distance between neighbours of x in bf16 or f32; of zero, the smallest number."""
     bits, least = {"bf16": (8, -133), "f32": (24, -149)}[dtype]
-    _, exponent = np.frexp(np.asarray(x, dtype=np.float64))
-    step: Array = np.ldexp(1.0, np.maximum(exponent - bits, least))
+    x = np.asarray(x, dtype=np.float64)
+    _, exponent = np.frexp(x)
+    step: Array = np.ldexp(1.0, np.where(x == 0, least, np.maximum(exponent - bits, least)))
     return step

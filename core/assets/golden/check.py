@@ -50,7 +50,7 @@ def values(x: Any, dtype: str) -> Any:
 def step(x: Any, dtype: str) -> Any:
     """Distance from x to its neighbours in a dtype."""
     bits, least = FLOATS[dtype]
-    return np.ldexp(1.0, np.maximum(np.frexp(x)[1] - bits, least))
+    return np.ldexp(1.0, np.where(x == 0, least, np.maximum(np.frexp(x)[1] - bits, least)))
 
 
 def need(fine: Any, text: str, share: float = 0.0) -> None:
