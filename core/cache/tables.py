@@ -93,6 +93,10 @@ class _Mirror:
         self._dirty[slots] = False
         return slots
 
+    def mark_dirty(self, slots: Int32) -> None:
+        """Rows that were taken and could not be uploaded."""
+        self._dirty[slots] = True
+
 
 class BlockTable(_Mirror):
     """Blocks of the main and index caches: entry ``b`` of a row holds positions ``b*B .. b*B + B - 1``.

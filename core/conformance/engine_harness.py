@@ -233,9 +233,9 @@ def jobs() -> list[Job]:
     """Five requests of different lengths and ways to draw; none ends before its max_tokens."""
     fixed: dict[str, Any] = {"ignore_eos": True}
     return [
-        Job(tokens(1, 27), greedy(9)),
+        Job(tokens(1, 19), greedy(9)),
         Job(tokens(2, 3), SamplingParams(temperature=0.8, top_p=0.9, seed=5, max_tokens=10, **fixed)),
-        Job(tokens(3, 45), greedy(5)),
+        Job(tokens(3, 37), greedy(5)),
         Job(tokens(4, 1), SamplingParams(temperature=1.3, top_k=20, seed=2**63 + 9, max_tokens=10, **fixed)),
-        Job(tokens(5, 14), greedy(8, min_tokens=3, logit_bias={40: 4.0, 41: float("-inf"), 50: -1.5})),
+        Job(tokens(5, 9), greedy(8, min_tokens=3, logit_bias={40: 4.0, 41: float("-inf"), 50: -1.5})),
     ]

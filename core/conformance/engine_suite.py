@@ -31,13 +31,13 @@ def checks(quick: bool = False) -> list[tuple[str, Check]]:
         ("preemption", preemption),
         ("padding", padding),
         ("transfer", transfer),
-        ("bad-requests", bad_requests),
     ]
     rest: list[tuple[str, Check]] = [
         ("arrivals", arrivals),
         ("chunks", chunks),
         ("pressure", pressure),
         ("cancel", cancel),
+        ("bad-requests", bad_requests),
         ("seeds", seeds),
         ("stops", stops),
         ("logprobs", logprobs),
@@ -71,16 +71,17 @@ def chunks(h: EngineHarness) -> None:
 
 
 def preemption(h: EngineHarness) -> None:
-    """A pool too small for what runs: requests lose their blocks and are computed again."""
-    tight = h.driver(cache__num_blocks=5)
-    got = tight.run(jobs())
-    expect(sum(output.preemptions for output in got) > 0, "no request was preempted; the check checks nothing")
-    h.same("preempted", got, h.alone)
+    """A pool too small for what runs: requests lose their blocks, within the prompt and later, and go on."""
+    for order, blocks in (((0, 1, 2, 3, 4), 8), ((3, 1, 4, 0), 7)):
+        tight = h.driver(cache__block_size=8, cache__num_blocks=blocks)
+        got = tight.run([jobs()[place] for place in order])
+        expect(any(output.preemptions for output in got), "no request was preempted; the check checks nothing")
+        h.same(f"preempted, {blocks} blocks", got, [h.alone[place] for place in order])
 
 
 def pressure(h: EngineHarness) -> None:
     """Many requests through few slots and blocks, twice, so that all memory is used again."""
-    crowd = [Job(tokens(100 + n, 1 + 5 * n % 37), greedy(2 + n % 3)) for n in range(16)]
+    crowd = [Job(tokens(100 + n, 1 + 5 * n % 29), greedy(2 + n % 3)) for n in range(16)]
     tight = h.driver(cache__num_blocks=6)
     first, again = tight.run(crowd), tight.run(crowd)
     expect(tight.least_free == 0, f"{tight.least_free} blocks were always free; the check checks nothing")
@@ -313,25 +314,26 @@ def cache_bytes(h: EngineHarness) -> None:
 
 
 class _FailsOnce:
-    """A model whose first logits fail, after the step has written its caches."""
+    """A model that fails once, after it has written caches and state."""
 
     def __init__(self, model: Model) -> None:
         self.caches, self.packed_bytes = model.caches, model.packed_bytes
         self._model, self.failed = model, False
 
     def forward(self, step: StepInput) -> torch.Tensor:
-        return self._model.forward(step)
-
-    def logits(self, hidden: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        hidden = self._model.forward(step)
         if not self.failed:
             self.failed = True
             raise RuntimeError("a step fails on purpose")
+        return hidden
+
+    def logits(self, hidden: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         return self._model.logits(hidden, index)
 
 
 def failed_step(h: EngineHarness) -> None:
-    """A step that fails half-way is retried by the next call, with the same result."""
-    driver, chosen = h.driver(), (0, 1, 4)
+    """A step that fails half-way, among decode rows and in the middle of a prompt, is retried with the same result."""
+    driver, chosen = h.driver(scheduler__max_chunk=9), (0, 1, 2)
     requests = [driver.add(jobs()[place]) for place in chosen]
     for _ in range(2):
         driver.step()

@@ -203,8 +203,7 @@ class Engine:
         try:
             handle = self._parts.runner.launch(plan, self._live)
         except BaseException:
-            # Entries are addressed by position, so what the step wrote is written again when it is retried.
-            self._parts.scheduler.rollback(plan)
+            self._parts.scheduler.abandon(plan)
             raise
         return failed + self._deliver(handle)
 
@@ -269,6 +268,9 @@ class Engine:
             except TandemError as error:
                 output = pending.live.output("error", 0, error)
                 failed.append(StreamPiece(output.request_id, (), "", output))
+            except BaseException:
+                self._pending.appendleft(pending)
+                raise
         return failed
 
     def _admit(self, pending: PendingRequest) -> None:
@@ -285,7 +287,11 @@ class Engine:
         except TandemError:
             parts.table.free(slot)
             raise
-        parts.builder.admit(slot)
+        try:
+            parts.builder.admit(slot)
+        except BaseException:
+            parts.scheduler.cancel(slot)
+            raise
         self._live[slot] = live
         self._slot_of[live.request_id] = slot
 

@@ -241,6 +241,18 @@ class Scheduler:
         self._table.num_computed[plan.slots[live]] = plan.starts[live]
         self._table.num_pending[plan.slots[live & plan.sample]] -= 1
 
+    def abandon(self, plan: StepPlan) -> None:
+        """Take back the newest step in flight, which failed after it may have written something.
+
+        Paged entries are written again in place.  Rings keep only the newest positions: a chunk longer than their
+        margin may have overwritten what its own first rows read, so from the first such request on all are put back.
+        """
+        self.rollback(plan)
+        torn = set(plan.slots[plan.num_rows > self._tables.window.geometry.rollback].tolist())
+        first = next((i for i, slot in enumerate(self._running) if slot in torn), len(self._running))
+        for slot in reversed(self._running[first:]):
+            self._put_back(slot)
+
     def rewind(self, slot: int, rows: int) -> None:
         """Let the last ``rows`` computed rows of a running request count as not computed (rejected drafts).
 
@@ -343,15 +355,19 @@ class Scheduler:
             if victim == slot:
                 step.short = True
                 return False
-            self._stop(victim)
-            self._table.num_computed[victim] = self._table.num_pending[victim] = 0
-            self._table.epoch[victim] += 1
-            self._table.preemptions[victim] += 1
-            self._table.status[victim] = Status.WAITING
-            self._waiting.appendleft(victim)
+            self._put_back(victim)
             step.preempted.append(victim)
             step.drop(victim)
         return True
+
+    def _put_back(self, slot: int) -> None:
+        """Take the youngest running request off the device; it starts again later, with the same result."""
+        self._stop(slot)
+        self._table.num_computed[slot] = self._table.num_pending[slot] = 0
+        self._table.epoch[slot] += 1
+        self._table.preemptions[slot] += 1
+        self._table.status[slot] = Status.WAITING
+        self._waiting.appendleft(slot)
 
     def _start(self, slot: int) -> None:
         self._table.status[slot] = Status.RUNNING

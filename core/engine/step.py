@@ -140,8 +140,12 @@ class StepBuilder:
         ):
             dirty = mirror.take_dirty()
             if len(dirty):
-                rows = self._backend.from_host(mirror.table[dirty])
-                self._scatter(target, self._backend.from_host(dirty), rows)
+                try:
+                    rows = self._backend.from_host(mirror.table[dirty])
+                    self._scatter(target, self._backend.from_host(dirty), rows)
+                except BaseException:
+                    mirror.mark_dirty(dirty)
+                    raise
 
     def _widths(self, longest: int) -> dict[int, int]:
         """Bounds of visible entries that take few different values: blocks times a power of two."""

@@ -96,10 +96,14 @@ class Transfer:
         except TandemError:
             table.free(slot)
             raise
-        builder.admit(slot)
-        if resumed:
-            builder.resume(slot, self._parts.tables.window.keep_from(state.num_computed))
-            self._restore(slot, state)
+        try:
+            builder.admit(slot)
+            if resumed:
+                builder.resume(slot, self._parts.tables.window.keep_from(state.num_computed))
+                self._restore(slot, state)
+        except BaseException:
+            scheduler.cancel(slot)
+            raise
         return slot
 
     def _restore(self, slot: int, state: RequestState) -> None:

@@ -1,0 +1,1 @@
+"""A backend of Tandem whose memory the host cannot read."""

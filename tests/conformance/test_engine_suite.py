@@ -1,0 +1,124 @@
+"""The engine suite itself: each kind of defect that it is there for is caught by the check that is named for it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tandem.backends.cpu.backend import CpuBackend
+from tandem.conformance.compare import Mismatch
+from tandem.conformance.engine_harness import EngineHarness
+from tandem.conformance.engine_suite import checks
+from tandem.contract.backend import Array
+from tandem.contract.opspec import OP_TABLE, OpFunction
+from tandem.contract.types import KVCache
+from tandem.engine.scheduler import Scheduler
+
+Tensor = torch.Tensor
+CHECKS = dict(checks())
+
+
+class Faulty(CpuBackend):
+    """The CPU backend with one defect."""
+
+    def __init__(self, defect: str) -> None:
+        super().__init__(use_native=True)
+        self.defect = defect
+
+    @classmethod
+    def open(cls, device_id: int, options: Mapping[str, Any]) -> Faulty:
+        return cls("")
+
+    def kv_export(self, cache: KVCache, blocks: Array) -> Array:
+        data = super().kv_export(cache, blocks)
+        if self.defect == "a scale byte is lost in transfer":
+            data[:, cache.layout.entry_bytes - 1 :: cache.layout.entry_bytes] = 0
+        return data
+
+    def kv_import(self, cache: KVCache, blocks: Array, data: Array) -> None:
+        ordered = self.defect == "blocks are taken in ascending order"
+        super().kv_import(cache, np.sort(blocks) if ordered else blocks, data)
+
+    def wrap_op(self, op: str, function: OpFunction) -> OpFunction:
+        defect = DEFECTS.get((self.defect, op))
+        return function if defect is None else functools.partial(defect, function)
+
+
+def more_in_company(linear: OpFunction, x: Any, weight: Any, dtype: torch.dtype) -> Tensor:
+    y: Tensor = linear(x, weight, dtype)
+    return y if x.shape[0] == 1 else y * 1.03
+
+
+def writes_padding(write: OpFunction, *args: Any) -> Any:
+    *rest, slots = args
+    return write(*rest, torch.where(slots < 0, 1, slots))
+
+
+def by_row(sample: OpFunction, *args: Any) -> Any:
+    *rest, position, filtered = args
+    return sample(*rest, torch.arange(len(position)), filtered)
+
+
+def short_seeds(sample: OpFunction, *args: Any) -> Any:
+    *rest, seed, position, filtered = args
+    return sample(*rest, seed & 0x7FFF, position, filtered)
+
+
+def not_normalised(process: OpFunction, logits: Tensor, *rest: Any) -> Tensor:
+    result: Tensor = process(logits, *rest)
+    return result + 0.01
+
+
+def keeps_history(context: OpFunction, rows: Any, vocabulary: Tensor, history: Tensor, pad: int, n: int) -> Tensor:
+    """Prompts begin with what the slot held before."""
+    before = history[rows.slot.long(), :1]
+    found: Tensor = context(rows, vocabulary, history, pad, n)
+    return torch.where(found == pad, before.clamp_min(0), found)
+
+
+DEFECTS = {
+    ("a row depends on its batch", "linear"): more_in_company,
+    ("padding rows write", "kv_write"): writes_padding,
+    ("the row decides what is drawn", "sample"): by_row,
+    ("seeds lose their high bits", "sample"): short_seeds,
+    ("probabilities sum to more than one", "process_logits"): not_normalised,
+    ("state of the last request is seen", "engram_context"): keeps_history,
+}
+SLOW = pytest.mark.slow
+CAUGHT = [
+    pytest.param("a row depends on its batch", "batch", "together", marks=SLOW),
+    pytest.param("padding rows write", "padding", "padding rows changed"),
+    pytest.param("the row decides what is drawn", "seeds", "want", marks=SLOW),
+    pytest.param("seeds lose their high bits", "seeds", "highest bit", marks=SLOW),
+    pytest.param("probabilities sum to more than one", "logprobs", "sum to"),
+    pytest.param("state of the last request is seen", "pressure", "the second time", marks=SLOW),
+    pytest.param("a scale byte is lost in transfer", "transfer", "moved", marks=SLOW),
+    pytest.param("blocks are taken in ascending order", "cache-bytes", "came back otherwise"),
+]
+
+
+@pytest.mark.parametrize(("defect", "check", "words"), CAUGHT)
+def test_a_defect_is_caught(defect: str, check: str, words: str) -> None:
+    assert {op for _, op in DEFECTS} <= set(OP_TABLE)
+    with EngineHarness(Faulty(defect)) as harness, pytest.raises(Mismatch, match=words):
+        CHECKS[check](harness)
+
+
+@pytest.mark.slow
+def test_a_failed_step_that_is_only_taken_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scheduler, "abandon", Scheduler.rollback)
+    with EngineHarness(CpuBackend(use_native=True)) as harness, pytest.raises(Mismatch, match="after a failed step"):
+        CHECKS["failed-step"](harness)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("native", [True, False])
+def test_the_cpu_serves(name: str, native: bool) -> None:
+    with EngineHarness(CpuBackend(native), lambda: CpuBackend(native)) as harness:
+        CHECKS[name](harness)
