@@ -294,7 +294,7 @@ def _legal(flip: Flip, op: OpDiff, legal: Legal | None) -> bool:
 
 def _stops(one: Trace, two: Trace) -> list[tuple[int, str, str]]:
     """Requests whose reasons to end differ, where both traces tell them."""
-    sides = [trace.header.get("outputs") for trace in (one, two)]
+    sides = [trace.header.get("requests") for trace in (one, two)]
     left, right = (side if isinstance(side, list) else [] for side in sides)
     pairs = [(_reason(a), _reason(b)) for a, b in zip(left, right, strict=False)]
     return [(i, a, b) for i, (a, b) in enumerate(pairs) if a and b and a != b]

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# What two runs must share for a difference of their numbers to mean anything; other fields are told and no more.
-NEEDED = ("model", "config", "tokenizer")
+# What two runs must share for a difference of their numbers to mean anything: hashes of the model's files.
+NEEDED = ("sha256", "config", "tokenizer")
+# What may differ, and explains differences.
+TOLD = ("flags", "sampling", "prompts", "composite", "op_table")
 
 
 @dataclass(frozen=True)
@@ -32,21 +34,16 @@ class HeaderMismatch:
 def compare_headers(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[HeaderMismatch]:
     """Fields of two trace headers that differ and should not, what forbids the comparison first.
 
-    Model, config and tokenizer hashes must be equal where both traces have them; so must the major version of the
-    contract.  Other flags, the op table and the prompts are told.  A backend and its versions are meant to differ.
+    Model, config and tokenizer must be the same files, and the major version of the contract the same.  Flags, sampling
+    parameters, prompts and the op table are told.  A backend and its versions are meant to differ.
     """
-    found = []
-    left, right = dict(one.get("hashes") or {}), dict(two.get("hashes") or {})
-    for name in sorted(left.keys() | right.keys()):
-        if left.get(name) != right.get(name):
-            known = name in left and name in right
-            found.append(_mismatch(f"hashes.{name}", left, right, name, known and name in NEEDED))
+    left, right = (header.get("model") or {} for header in (one, two))
+    differ = [name for name in NEEDED if left.get(name) != right.get(name)]
+    found = [_mismatch(f"model.{name}", left, right, name, True) for name in differ]
     majors = [(header.get("contract") or [None])[0] for header in (one, two)]
     if one.get("contract") != two.get("contract"):
         found.append(_mismatch("contract", one, two, "contract", majors[0] != majors[1]))
-    for name in ("op_table", "flags", "prompts"):
-        if one.get(name) != two.get(name):
-            found.append(_mismatch(name, one, two, name, False))
+    found += [_mismatch(name, one, two, name, False) for name in TOLD if one.get(name) != two.get(name)]
     return sorted(found, key=lambda item: not item.refuses)
 
 

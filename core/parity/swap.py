@@ -1,0 +1,145 @@
+"""Which ops make a decision flip: the run again on B, with the outputs of some calls taken from the recording.
+
+Taking the outputs of all calls before the decision restores it, taking none does not.  In the order of the run there is
+a first call whose replacement, together with all before it, restores the decision: given the recorded inputs, that call
+on B flips it.  If it alone does not restore the decision, the smallest set is searched by kinds of ops, then layers,
+then calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tandem.errors import ConfigError
+from tandem.parity.ddmin import Budget, minimise
+from tandem.parity.decisions import Flip
+from tandem.parity.records import Record
+
+RUNS = 64
+Restores = Callable[[frozenset[int]], bool]
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """What a search found.
+
+    Args:
+        flip: the decision.
+        first: the call that flips it on B, all before it being the recording's; None where even all do not restore it.
+        kept: the smallest set found whose replacement restores the decision.
+        minimal: whether no call of it can be left out; False where the runs ended first.
+        runs: replays made.
+    """
+
+    flip: Flip
+    first: Record | None
+    kept: tuple[Record, ...]
+    minimal: bool
+    runs: int
+
+    def kinds(self) -> list[str]:
+        """Kinds of ops of the set."""
+        return sorted({record.op for record in self.kept})
+
+    def layers(self) -> list[int]:
+        """Layers of the set."""
+        return sorted({record.layer for record in self.kept if record.layer is not None})
+
+    def headline(self) -> str:
+        """One line."""
+        flip = self.flip
+        place = f"{flip.kind} at step {flip.step}, {flip.site}, row {flip.row}"
+        if self.first is None:
+            return f"{place}: no set of recorded calls restores it; the cause lies outside the recording"
+        layer = "" if self.first.layer is None else f" layer {self.first.layer}"
+        size = "alone restores it" if len(self.kept) == 1 else f"with {len(self.kept) - 1} more restores it"
+        return f"{place}: op '{self.first.op}'{layer} step {self.first.step} {size} ({self.runs} replays)"
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "headline": self.headline(),
+            "decision": self.flip.to_json(),
+            "first": None if self.first is None else _told(self.first),
+            "kept": [_told(record) for record in self.kept],
+            "kinds": self.kinds(),
+            "layers": self.layers(),
+            "minimal": self.minimal,
+            "runs": self.runs,
+        }
+
+
+def _told(record: Record) -> dict[str, Any]:
+    return {
+        "record": record.id,
+        "op": record.op,
+        "site": record.site,
+        "layer": record.layer,
+        "step": record.step,
+    }
+
+
+def search(flip: Flip, before: Sequence[Record], restores: Restores, runs: int = RUNS) -> Swapped:
+    """Find the calls whose replacement restores a decision.
+
+    Args:
+        flip: the decision.
+        before: the calls that reach it, itself included, in the order of the run; those with equal outputs left out.
+        restores: replays with the outputs of a set of calls taken from the recording.
+        runs: most replays.
+    """
+    budget = Budget(runs)
+    budget.take()
+    if not restores(frozenset(record.id for record in before)):
+        return Swapped(flip, None, (), False, budget.spent)
+    low, high = 0, len(before)  # taking `low` calls does not restore it, taking `high` does
+    while high - low > 1 and budget.take():
+        middle = (low + high) // 2
+        if restores(frozenset(record.id for record in before[:middle])):
+            high = middle
+        else:
+            low = middle
+    first = before[high - 1]
+    if high - low > 1:
+        return Swapped(flip, first, tuple(before[:high]), False, budget.spent)
+    if budget.take() and restores(frozenset([first.id])):
+        return Swapped(flip, first, (first,), True, budget.spent)
+    kept, minimal = _smallest(list(before[:high]), restores, budget)
+    return Swapped(flip, first, tuple(kept), minimal, budget.spent)
+
+
+def _smallest(calls: list[Record], restores: Restores, budget: Budget) -> tuple[list[Record], bool]:
+    """Drop whole kinds of ops, then layers of what is left, then calls."""
+    minimal = True
+    for key in (lambda record: record.op, lambda record: (record.op, record.layer), lambda record: record.id):
+        groups: dict[Any, list[Record]] = {}
+        for record in calls:
+            groups.setdefault(key(record), []).append(record)
+
+        def works(names: list[Any], groups: dict[Any, list[Record]] = groups) -> bool:
+            return restores(frozenset(record.id for name in names for record in groups[name]))
+
+        kept, minimal = minimise(list(groups), works, budget)
+        calls = [record for name in kept for record in groups[name]]
+    return sorted(calls, key=lambda record: record.id), minimal
+
+
+def chosen_flip(found: Sequence[Flip], text: str) -> Flip:
+    """The decision to restore: the first one, or the one named KIND:STEP:ROW or KIND:STEP:ROW:LAYER.
+
+    Raises:
+        ConfigError: no decision flipped, or none by that name.
+    """
+    for flip in found:
+        name = f"{flip.kind}:{flip.step}:{flip.row}"
+        if text in ("", name, f"{name}:{flip.layer}"):
+            return flip
+    known = ", ".join(f"{flip.kind}:{flip.step}:{flip.row}:{flip.layer}" for flip in found[:8])
+    raise ConfigError(
+        f"decision '{text}' did not flip" if text else "no decision flipped, so there is nothing to restore",
+        where="parity swap --decision",
+        why=f"flipped: {known}" if found else "the replay took every decision of the recording",
+        fix="name one of these as KIND:STEP:ROW:LAYER" if found else "use parity diff for errors without a flip",
+    )
