@@ -221,7 +221,7 @@ def _headers(one: Trace, two: Trace) -> list[HeaderMismatch]:
 def _compare(one: Side, two: Side, a: Record, b: Record, greatest: float) -> OpDiff:
     if b.error is not None:
         return OpDiff(a, one.errors(a), [], 0.0, (), float("inf"), None, False, b.error.get("what", "it failed"))
-    same_in, same_out = (one.contents(a, kind) == two.contents(b, kind) for kind in ("inputs", "outputs"))
+    same_in, same_out = (x == y for x, y in zip(one.bits(a), two.bits(b), strict=True))
     mine, theirs = one.errors(a), two.errors(b)
     nothing = apart({}, {})
     carried = nothing if same_in else apart(one.call(a.id).inputs, two.call(b.id).inputs)

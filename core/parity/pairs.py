@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tandem.parity.feeds import fed, rebuild
 from tandem.parity.judge import judge
 from tandem.parity.measure import LeafError
 from tandem.parity.records import Call, Record
@@ -28,22 +29,46 @@ class Side:
         self.records: Mapping[int, Record] = {record.id: record for record in trace.records}
         self.judged = {} if judged is None else judged
         self.call = functools.lru_cache(maxsize=CALLS)(self._load)
+        self.outputs = functools.lru_cache(maxsize=4 * CALLS)(self._outputs)
+
+    @functools.cached_property
+    def free(self) -> bool:
+        """Whether calls were given what earlier calls of the same replay made."""
+        return self.trace.header.get("mode") == "free" and self.trace.base is not None
+
+    @functools.cached_property
+    def made(self) -> dict[int, Record]:
+        """Calls that gave outputs, by number."""
+        return {record.id: record for record in self.trace.records if record.error is None}
 
     def _load(self, number: int) -> Call:
-        return self.trace.load(self.records[number])
+        record = self.records[number]
+        if not self.free:
+            return self.trace.load(record)
+        inputs = rebuild(self.trace, record, lambda n: self.outputs(n) if n in self.made else None)
+        return Call(inputs, self.outputs(number))
+
+    def _outputs(self, number: int) -> dict[str, Any]:
+        return self.trace.outputs(self.records[number])
 
     def find(self, number: int) -> tuple[Record, Call] | None:
         """A record and its values; None where it was not recorded, or made no outputs."""
         record = self.records.get(number)
         return None if record is None or record.error is not None else (record, self.call(number))
 
-    def contents(self, record: Record, kind: str) -> str:
-        """What stands for the bits of the inputs or outputs of a record."""
-        return json.dumps(self.trace.tree(record)[kind], sort_keys=True)
+    def bits(self, record: Record) -> tuple[str, str]:
+        """What stands for the bits of inputs and outputs of a call: equal texts, equal bits."""
+        tree = self.trace.tree(record)
+        inputs: list[Any] = [tree["inputs"]]
+        base = self.trace.base
+        if self.free and base is not None:
+            here, there = fed(self.trace, record, self.made), fed(base, record, self.made)
+            inputs += [] if here == there else here
+        return json.dumps(inputs, sort_keys=True), json.dumps(tree["outputs"], sort_keys=True)
 
     def errors(self, record: Record) -> list[LeafError]:
         """Errors of a call against the truth for its own inputs."""
-        key = f"{record.op} {self.contents(record, 'inputs')} {self.contents(record, 'outputs')}"
+        key = record.op + "".join(self.bits(record))
         if key not in self.judged:
             self.judged[key] = judge(record.op, self.call(record.id))
         return self.judged[key]
