@@ -35,7 +35,8 @@ def fed(trace: Trace, record: Record, known: Mapping[int, Record]) -> list[Any]:
     for path, writers in sorted(trace.writers(record).items()):
         for writer in writers.unique().tolist():
             if writer in known:
-            found.append([path, [item for item in trace.tree(known[writer])["outputs"].values() if "cache" in item]])
+                outputs = trace.tree(known[writer])["outputs"].values()
+                found.append([path, [item for item in outputs if "cache" in item]])
     return found
 
 
