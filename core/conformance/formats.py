@@ -52,7 +52,8 @@ def nearest(size: Array, grid: Array) -> Array:
 
 def least_power(size: Array, largest: float) -> Array:
     """Smallest k with size <= largest * 2^k, within what a ue8m0 byte from 1 to 254 holds."""
-    k = np.full(size.shape, -126)
+    near = np.where(size > 0, np.frexp(size / largest)[1] - 2, -126)  # never above the answer
+    k = np.clip(near, -126, 127)
     while bool((low := (size > largest * 2.0**k) & (k < 127)).any()):
         k = np.where(low, k + 1, k)
     return k

@@ -167,7 +167,9 @@ def _entries(check: Entries, got: torch.Tensor, leaf: str) -> LeafError:
     """Written entries by class Q; an entry that changed and was not written is infinitely far."""
     have = got.numpy()
     parts = [(x[check.written, : check.split], x[check.written, check.split :]) for x in (check.image, have)]
-    error = _steps(Quantised(*parts[0], check.fmt), parts[1], leaf)
+    error = LeafError(leaf, "steps", 1.0, np.zeros(0), 0.0, None, 0.0, (), False)
+    if len(check.written):
+        error = _steps(Quantised(*parts[0], check.fmt), parts[1], leaf)
     kept = np.delete(np.arange(len(check.image)), check.written)
     touched = kept[(have[kept] != check.image[kept]).any(axis=1)]
     if len(touched):
