@@ -235,8 +235,8 @@ def _compare(one: Side, two: Side, a: Record, b: Record, greatest: float) -> OpD
 
 def _decide(one: Side, two: Side, a: Record, b: Record, op: OpDiff, found: Difference) -> None:
     """Count the decisions of a call and list its flips."""
-    if a.op == "moe_block" and any(one.records[n].op == "moe_route" for n in one.children.get(a.id, ())):
-        return  # its part decides
+    if one.parts_decide(a):
+        return
     mine = choice(a, one.call(a.id), one.find)
     if mine is None:
         return

@@ -38,7 +38,8 @@ class LegalNoise:
         if recorded is None:
             return np.zeros(record.rows)
         moved = [self._scores(record, seed) for seed in SEEDS]
-        return np.max([_distance(recorded.scores, scores) for scores in moved], axis=0)
+        greatest: Array = np.max([_distance(recorded.scores, scores) for scores in moved], axis=0)
+        return greatest
 
     def _scores(self, record: Record, seed: int) -> Array:
         """Scores of a decision in a run with noise."""

@@ -89,6 +89,10 @@ class Side:
                 found.setdefault(record.parent, set()).add(record.id)
         return found
 
+    def parts_decide(self, record: Record) -> bool:
+        """Whether the decision of a call is that of a part of it, which was recorded too."""
+        return any(self.records[part].op == "moe_route" for part in self.children.get(record.id, ()))
+
     def upstream(self, record: Record) -> set[int]:
         """Numbers of all recorded calls whose outputs reach this one."""
         seen: set[int] = set()

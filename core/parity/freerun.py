@@ -1,0 +1,117 @@
+"""Free replays in memory, with the outputs of some calls taken from the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from tandem.conformance.calls import bits
+from tandem.contract.backend import Backend
+from tandem.errors import TandemError
+from tandem.parity.decisions import Choice, Flip, choice, flips, score_noise
+from tandem.parity.feeds import rebuild
+from tandem.parity.pairs import Side
+from tandem.parity.records import Call, Record
+from tandem.parity.replay import FREE, Replayer
+from tandem.parity.swap import Swapped, chosen_flip, search
+from tandem.parity.values import leaves
+
+Outputs = dict[int, dict[str, Any]]
+
+
+class FreeRuns:
+    """Runs a recording's calls on another backend, again and again.
+
+    Args:
+        side: the recording.
+        backend: an open backend.
+    """
+
+    def __init__(self, side: Side, backend: Backend) -> None:
+        self._side, self._backend = side, backend
+
+    def run(self, numbers: Collection[int], taken: Collection[int] = ()) -> Outputs:
+        """Outputs of these calls on the host, those of ``taken`` being the recording's; a call that fails has none."""
+        replayer = Replayer(self._side.trace, self._backend, FREE)
+        outputs: Outputs = {}
+        for number in sorted(numbers):
+            record = self._side.records[number]
+            if number in taken:
+                outputs[number] = self._side.outputs(number)
+                replayer.put(record, outputs[number])
+                continue
+            try:
+                outputs[number] = replayer.run(record)
+            except TandemError:
+                continue  # what needs it reads the recording
+        return outputs
+
+    def choice(self, number: int, outputs: Outputs) -> Choice | None:
+        """The decision of a call in such a run."""
+
+        def find(wanted: int) -> tuple[Record, Call] | None:
+            if wanted not in outputs:
+                return self._side.find(wanted)
+            record = self._side.records[wanted]
+            return record, Call(rebuild(self._side.trace, record, outputs.get), outputs[wanted])
+
+        found = find(number)
+        return None if found is None else choice(found[0], found[1], find)
+
+
+def differing(side: Side, outputs: Outputs) -> Iterator[int]:
+    """Numbers of the calls whose outputs have other bits than the recording's."""
+    for number, made in outputs.items():
+        one, two = leaves(side.outputs(number)), leaves(made)
+        same = one.keys() == two.keys() and all(
+            one[name].shape == two[name].shape and torch.equal(bits(one[name]), bits(two[name])) for name in one
+        )
+        if not same:
+            yield number
+
+
+def swap(side: Side, backend: Backend, decision: str = "", progress: bool = False) -> Swapped:
+    """Find the calls that make a decision flip on a backend.
+
+    Args:
+        side: the recording.
+        decision: which one, as KIND:STEP:ROW:LAYER; empty for the first that flips.
+        progress: show on standard error how many replays were made.
+    Raises:
+        ConfigError: that decision does not flip.
+    """
+    runs = FreeRuns(side, backend)
+    made = runs.run([record.id for record in side.trace.records])
+    differs = set(differing(side, made))
+    flip = chosen_flip(list(_flips(side, runs, made, differs)), decision)
+    record = side.records[flip.record]
+    reach = side.upstream(record) | {record.id}
+    before = [side.records[number] for number in sorted(reach & differs)]
+    recorded = choice(record, side.call(record.id), side.find)
+    with tqdm(desc="swap", unit="replay", disable=None if progress else True) as bar:
+
+        def restores(taken: frozenset[int]) -> bool:
+            bar.update()
+            made = runs.choice(record.id, runs.run(reach, taken))
+            return made is not None and recorded is not None and made.chosen[flip.row] == recorded.chosen[flip.row]
+
+        return search(flip, before, restores)
+
+
+def _flips(side: Side, runs: FreeRuns, made: Outputs, differs: set[int]) -> Iterator[Flip]:
+    """Decisions that a run took otherwise, in the order of the run."""
+    for record in side.trace.records:
+        reached = record.id in differs or any(number in differs for number in side.before(record))
+        if record.id not in made or not reached:
+            continue
+        one, two = choice(record, side.call(record.id), side.find), runs.choice(record.id, made)
+        if one is None or two is None or side.parts_decide(record):
+            continue
+        yield from flips(record, one, two, _floor(side, record))
+
+
+def _floor(side: Side, record: Record) -> Any:
+    return lambda: score_noise(record, side.call(record.id), side.find)
