@@ -220,7 +220,8 @@ def _headers(one: Trace, two: Trace) -> list[HeaderMismatch]:
 
 def _compare(one: Side, two: Side, a: Record, b: Record, greatest: float) -> OpDiff:
     if b.error is not None:
-        return OpDiff(a, one.errors(a), [], 0.0, (), float("inf"), None, False, "{what}: {why}".format(**{"what": "it failed", "why": "", **b.error}))
+        told = f"{b.error.get('what', 'it failed')}: {b.error.get('why', '')}"
+        return OpDiff(a, one.errors(a), [], 0.0, (), float("inf"), None, False, told)
     same_in, same_out = (x == y for x, y in zip(one.bits(a), two.bits(b), strict=True))
     mine, theirs = one.errors(a), two.errors(b)
     nothing = apart({}, {})
