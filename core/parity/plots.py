@@ -10,6 +10,7 @@ from dataclasses import dataclass
 WIDTH, HEIGHT = 760, 300
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 20, 60
 TICKS = 6
+WIDEST_BAR = 60.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class _Scale:
 
 
 def chart(series: Sequence[Series], x_label: str, y_label: str, log: bool = False, names: Sequence[str] = ()) -> str:
-    """An SVG of all series on shared axes.
+    """An SVG of all series on shared axes, in a block that scrolls where the page is narrow.
 
     Args:
         log: a logarithmic y axis.
@@ -84,7 +85,8 @@ def chart(series: Sequence[Series], x_label: str, y_label: str, log: bool = Fals
     )
     parts.append(f'<text x="{LEFT}" y="{HEIGHT - 8}" font-size="12">{legend}</text>')
     label = html.escape(f"{y_label} by {x_label}", quote=True)
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+    return f'<div class="wide">{svg}</div>'
 
 
 def _stack(series: Sequence[Series]) -> dict[int, list[tuple[float, float, float]]]:
@@ -138,7 +140,7 @@ def _marks(one: Series, x_of: _Scale, y_of: _Scale) -> str:
 def _bars(one: Series, places: Sequence[tuple[float, float, float]], x_of: _Scale, y_of: _Scale) -> str:
     parts = []
     for x, low, high in places:
-        left, right, top, bottom = x_of(x - 0.4), x_of(x + 0.4), y_of(high), y_of(low)
-        size = f'width="{right - left:.1f}" height="{bottom - top:.1f}"'
-        parts.append(f'<rect x="{left:.1f}" y="{top:.1f}" {size} fill="{one.colour}"/>')
+        width, top, bottom = min(x_of(x + 0.4) - x_of(x - 0.4), WIDEST_BAR), y_of(high), y_of(low)
+        size = f'width="{width:.1f}" height="{bottom - top:.1f}"'
+        parts.append(f'<rect x="{x_of(x) - width / 2:.1f}" y="{top:.1f}" {size} fill="{one.colour}"/>')
     return "".join(parts)

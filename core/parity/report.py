@@ -21,9 +21,10 @@ body{font:15px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
 .verdict{border-left:.5rem solid;padding:.6rem 1rem;background:#f6f7f9;overflow-wrap:anywhere}
 table{border-collapse:collapse;width:100%;table-layout:auto;font-size:13px}
-td,th{border-bottom:1px solid #ddd;padding:.25rem .5rem;text-align:left;vertical-align:top;overflow-wrap:anywhere}
+td,th{border-bottom:1px solid #ddd;padding:.25rem .5rem;text-align:left;vertical-align:top}
+td.site{overflow-wrap:anywhere;min-width:10rem}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
-.wide{overflow-x:auto}svg{width:100%;height:auto;font-family:inherit}
+.wide{overflow-x:auto}svg{width:100%;min-width:34rem;height:auto;font-family:inherit}
 code{background:#f6f7f9;overflow-wrap:anywhere}.bad{color:#b3261e;font-weight:600}
 """
 
@@ -56,7 +57,8 @@ def summary(found: Difference, outcome: Verdict) -> str:
     one, two = found.names
     lines = [outcome.headline(), f"A: {one}   B: {two}   compared as: {found.mode}", ""]
     if outcome.status == "FAIL":
-        lines += [str(outcome.error()), ""]
+        told = outcome.error()
+        lines += [f"{name}: {getattr(told, name)}" for name in ("where", "why", "fix")] + [""]
     lines += [f"{len(found.ops)} calls compared, {sum(op.same for op in found.ops)} with equal bits"]
     for kind, rate in found.rates().items():
         lines.append(f"{kind}: {rate.n} decisions, {rate.value:.2%} flipped (95%: {rate.low:.2%} to {rate.high:.2%})")
@@ -72,7 +74,7 @@ def summary(found: Difference, outcome: Verdict) -> str:
     for op in worst(found)[:10]:
         lines.append(f"  {number(op.share):>8}  {op.record.op} {op.record.site} step {op.record.step}")
     lines += ["", *(f"note: {note}" for note in outcome.notes), "drafts: absent, nothing drafts yet"]
-    return "\n".join(line[:200] for line in lines) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _model_lines(found: Difference) -> list[str]:
@@ -154,7 +156,7 @@ def _margins(found: Difference) -> str:
 
 def _table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Any]]) -> str:
     """A table; the flag of a column says that it holds numbers."""
-    marks = [' class="n"' if is_number else "" for _, is_number in heads]
+    marks = [' class="n"' if is_number else ' class="site"' if head == "site" else "" for head, is_number in heads]
     top = "".join(f"<th{mark}>{html.escape(head)}</th>" for (head, _), mark in zip(heads, marks, strict=True))
     body = "".join(
         "<tr>"

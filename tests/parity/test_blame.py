@@ -17,7 +17,7 @@ from tandem.backends.cpu.backend import CpuBackend
 from tandem.backends.cpu.native import native_status
 from tandem.checkpoint.tiny import make_tiny
 from tandem.cli.main import main
-from tandem.config import load_config
+from tandem.config import EngineConfig, load_config
 from tandem.contract.opspec import OP_TABLE, OpFunction
 from tandem.contract.registry import open_backend
 from tandem.contract.types import QTensor
@@ -27,7 +27,7 @@ from tandem.parity.freerun import swap
 from tandem.parity.legal import LegalNoise, shaken
 from tandem.parity.measure import LeafError
 from tandem.parity.pairs import Side
-from tandem.parity.record import record
+from tandem.parity.record import Prompt, record
 from tandem.parity.records import Call, Record
 from tandem.parity.replay import replay
 from tandem.parity.trace import Trace
@@ -90,12 +90,19 @@ def spoiled(result: Any, size: float) -> Any:
     return wrong
 
 
+# Token ids of the prompts, and how tokens are drawn after them.
+PROMPTS: tuple[list[Prompt], SamplingParams] = (
+    [[5, 6, 7, 8]],
+    SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True),
+)
+
+
 @dataclasses.dataclass
 class Recorded:
     """A recording of two steps of the tiny model, and errors of calls by content."""
 
     side: Side
-    folder: Path
+    config: EngineConfig
     judged: dict[str, list[LeafError]]
 
     @property
@@ -108,11 +115,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     folder = tmp_path_factory.mktemp("blame")
     make_tiny(folder / "model", 0)
     sizes = {"model.path": str(folder / "model"), "cache.block_size": 16, "cache.window_block": 8}
-    params = SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True)
     config = load_config(env={}, args=sizes)
-    record(config, [[5, 6, 7, 8]], params, folder / "trace", backend=open_backend("cpu"), show_progress=False)
+    record(config, *PROMPTS, folder / "trace", backend=open_backend("cpu"), show_progress=False)
     judged: dict[str, list[LeafError]] = {}
-    yield Recorded(Side(Trace.open(folder / "trace"), judged), folder, judged)
+    yield Recorded(Side(Trace.open(folder / "trace"), judged), config, judged)
 
 
 def compared(recorded: Recorded, backend: CpuBackend, mode: str, out: Path, chosen: Any) -> tuple[Difference, Verdict]:
@@ -156,6 +162,18 @@ def test_the_plain_composites_pass(recorded: Recorded, tmp_path: Path) -> None:
     assert len(found.ops) == len(recorded.side.trace.records)
     assert found.decided["experts"] == (40, 0)  # 8 layers, 4 + 1 rows
     assert found.divergent is None
+
+
+def test_two_recordings_of_the_same_prompts(recorded: Recorded, tmp_path: Path) -> None:
+    """Each backend ran the engine by itself; calls are matched by where they stand."""
+    plain = CpuBackend(use_native=False)
+    record(recorded.config, *PROMPTS, tmp_path / "other", backend=plain, show_progress=False)
+    found = diff(recorded.side, Side(Trace.open(tmp_path / "other"), recorded.judged))
+    assert found.mode == "recording"
+    assert len(found.ops) == len(recorded.side.trace.records)
+    assert not found.unmatched and not found.headers and not found.stops
+    assert verdict(found, recorded.path).status == "PASS"
+    assert any(not op.same for op in found.ops) == native_status().available  # native kernels sum in another order
 
 
 def test_in_a_free_run_only_the_cause_is_blamed(
