@@ -63,15 +63,14 @@ class Replayer:
             OpUnsupported: the backend cannot run it.
             TandemError: the call failed.
         """
-        host = self.trace.inputs(record)
-        args = self.arguments(record, host)
         try:
+            args = self.arguments(record, self.trace.inputs(record))
             function = self.plan.bind(record.op, record.site, **bound_attrs(record, args))
             with torch.inference_mode():
-                result = function(**args)
-                named = named_results(record.op, args, result)
-                return self._collect(record, args, named)
-        except (RuntimeError, ValueError, IndexError, TypeError, ArithmeticError) as error:
+                return self._collect(record, args, named_results(record.op, args, function(**args)))
+        except TandemError:
+            raise
+        except Exception as error:  # a trace may hold any values, and ops may answer them in any way
             raise TraceError(
                 f"'{record.op}' failed",
                 where=f"record {record.id}, {record.site}, backend '{self.backend.name}'",

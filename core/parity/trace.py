@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 import tandem.ops  # noqa: F401  (declares every op)
+from tandem.contract.cases import CacheInput
 from tandem.contract.opspec import CONTRACT_VERSION, OP_TABLE
 from tandem.errors import TraceError
 from tandem.parity import limits
@@ -92,9 +93,12 @@ class Trace:
 
     def writers(self, record: Record) -> dict[str, Tensor]:
         """By the path of a cache that is read: int32, for each held slot the record that wrote it, -1 unknown."""
-        where = f"record {record.id}, writers"
         trees = self._trees[record.id]["writers"]
-        return {path: self._fetch(*reference(tree, where)) for path, tree in trees.items()}
+        return {path: self.tensor(tree, f"record {record.id}, writers") for path, tree in trees.items()}
+
+    def tensor(self, tree: Any, where: str) -> Tensor:
+        """The stored tensor of a reference, wherever it stands."""
+        return self._fetch(*reference(tree, where))
 
     def tree(self, record: Record) -> dict[str, Any]:
         """The record as it stands in the index, values by reference."""
@@ -174,8 +178,12 @@ class Trace:
             require(source < record.id, where, f"input '{path}' comes from record {source}, which is not earlier")
             made = known.get(source)
             require(made is None or leaf in made, where, f"record {source} has no output '{leaf[:80]}'")
-        for tree in self._trees[record.id]["writers"].values():
-            self._promise(*reference(tree, where))
+        tree = self._trees[record.id]
+        for name in (name for name, value in inputs.items() if isinstance(value, CacheInput)):
+            found = reference(tree["writers"].get(name), where)
+            self._promise(*found)
+            wanted = torch.int32, tuple(tree["inputs"][name]["cache"]["slots"]["s"])
+            require(found[1:] == wanted, where, f"the writers of '{name}' are not one for each entry")
         if record.error is None:
             known[record.id] = {path: unit for name, value in outputs.items() for path, unit in units(value, name)}
 

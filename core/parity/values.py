@@ -307,6 +307,7 @@ def _group(tree: dict[str, Any], fetch: Fetch, where: str) -> Any:
         annotation = kind.__annotations__[name]
         told = str(getattr(annotation, "__forward_arg__", annotation))  # a NamedTuple wraps the text
         require(fits(item, told), f"{where}.{name}", f"it is {type(item).__name__}, not {told}")
+        require(type(item) is not int or 0 <= item < limits.MAX_COUNT, f"{where}.{name}", f"it is {item}")
     return kind(**values)
 
 

@@ -24,7 +24,7 @@ from tandem.conformance.calls import bits, meaningful
 from tandem.contract.capabilities import Capabilities, OpCap
 from tandem.contract.opspec import OpFunction
 from tandem.engine.llm import LLM
-from tandem.errors import CapacityError, ConfigError
+from tandem.errors import CapacityError, ConfigError, TandemError
 from tandem.parity.budget import parse_size
 from tandem.parity.record import read_prompts, record
 from tandem.parity.records import Record
@@ -247,6 +247,25 @@ def test_outputs_taken_from_the_trace_undo_a_fault(machines: Machines) -> None:
             assert unequal(machines.trace, item, want, replayer.run(item)) == set(), item
             wrong += 1
     assert wrong > 100 and replayer.anchored["entries"] == 0
+
+
+def test_numbers_that_make_no_sense_end_in_an_error_of_the_record(machines: Machines) -> None:
+    """Indices of a hostile trace reach the ops: these refuse them, and nothing else happens."""
+    generator, refused = torch.Generator().manual_seed(5), set()
+    for item in {item.op: item for item in machines.trace.records}.values():
+        trace = Trace(machines.trace.path, machines.trace.header, machines.trace.digest, machines.trace)
+        host = machines.trace.inputs(item)
+        for _, unit in flows(host):
+            if isinstance(unit, torch.Tensor) and not unit.is_floating_point():
+                unit.copy_(torch.randint(-(2**31), 2**31 - 1, unit.shape, generator=generator))
+        trace.inputs, trace.writers = lambda record, host=host: host, machines.trace.writers  # type: ignore
+        trace.tree = machines.trace.tree  # type: ignore[method-assign]
+        try:
+            Replayer(trace, CpuBackend(use_native=True), LOCAL).run(item)
+        except TandemError as error:
+            assert all(error.to_dict().values())
+            refused.add(item.op)
+    assert {"embed", "attn_block", "kv_write", "gather_rows", "scatter_rows", "index_scores"} <= refused
 
 
 # -- small traces ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.contract.cases import PartlyUsed, WeightInput
+from tandem.contract.cases import CacheInput, PartlyUsed, WeightInput
 from tandem.contract.opspec import OP_TABLE
 from tandem.contract.types import CanonicalWeight, QFormat, WeightKind
 from tandem.errors import TraceError
@@ -52,10 +52,16 @@ def record(number: int, op: str, **more: Any) -> Record:
     return Record(number, 0, number, op, f"layers.3.{op}", 3, 1, **more)
 
 
+def writers(call: Call) -> dict[str, torch.Tensor]:
+    """Nobody is known to have written what caches hold."""
+    caches = {name: value for name, value in call.inputs.items() if isinstance(value, CacheInput)}
+    return {name: torch.full((len(value.held),), -1, dtype=torch.int32) for name, value in caches.items()}
+
+
 def write(path: Path, calls: list[tuple[Record, Call]], **header: Any) -> Trace:
     writer = TraceWriter(path, {"prompts": ["one"], **header})
     for item, call in calls:
-        writer.add(item, call)
+        writer.add(item, call, writers(call))
     writer.close()
     return Trace.open(path)
 
@@ -213,6 +219,15 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, change: Any, message: str)
         Trace.open(rewritten(tmp_path / "t", change))
     assert message in str(caught.value)
     assert all(caught.value.to_dict().values())
+
+
+def test_entries_have_one_writer_each(tmp_path: Path) -> None:
+    inputs = OP_TABLE["kv_load"].cases[0].build(0)
+    writer = TraceWriter(tmp_path / "t", {})
+    writer.add(record(0, "kv_load"), Call(inputs, {}), {"cache": torch.zeros(1, dtype=torch.int32)})
+    writer.close()
+    with pytest.raises(TraceError, match="the writers of 'cache' are not one for each entry"):
+        Trace.open(tmp_path / "t")
 
 
 def test_values_of_caches_and_parts_are_checked_when_loaded(tmp_path: Path) -> None:
