@@ -27,16 +27,42 @@ class Mismatch(Exception):
 
 
 @dataclass(frozen=True)
+class Measured:
+    """How far an output is from its derivation.
+
+    Args:
+        unit: ``ulp`` of the output dtype (class U), ``floor`` (class A: a quarter of what the class allows the row,
+            which is its noise floor where that is larger than the last place), ``differ`` (X: elements, 0 allowed;
+            Q: share of the codes; P: rows).
+        worst: largest error of all rows.
+        mean: mean over the rows of the row's largest error.
+        row: the row of the worst error.
+        limit: what the class allows, in the same unit.
+    """
+
+    unit: str
+    worst: float
+    mean: float
+    row: int
+    limit: float
+
+
+NONE_DIFFER = Measured("differ", 0.0, 0.0, 0, 0.0)
+
+
+@dataclass(frozen=True)
 class Exact:
     """Class X: the same numbers, zeros of the same sign (and NaN where NaN is wanted)."""
 
     value: Array
 
-    def check(self, got: torch.Tensor, label: str) -> None:
+    def check(self, got: torch.Tensor, label: str) -> Measured:
+        """Measure; raises Mismatch outside the class."""
         have = host(got)
         same(have, self.value, label)
         if have.dtype.kind == "f":
             same(np.signbit(have) & (have == 0), np.signbit(self.value) & (have == 0), f"{label}: zeros below zero")
+        return NONE_DIFFER
 
 
 @dataclass(frozen=True)
@@ -47,13 +73,16 @@ class Selected:
     scores: Array  # [T, candidates], float64
     slack: Array  # [T]
 
-    def check(self, got: torch.Tensor, label: str) -> None:
+    def check(self, got: torch.Tensor, label: str) -> Measured:
+        """Measure; raises Mismatch outside the class."""
+        same_shape(host(got), self.ids, label)
         for t, (mine, best) in enumerate(zip(host(got).tolist(), self.ids.tolist(), strict=True)):
             if len(set(mine)) != len(best) or not set(mine) <= set(range(self.scores.shape[1])):
                 raise Mismatch(f"{label}: row {t} has an id twice or one that does not exist: {mine}")
             apart = np.abs(self.scores[t][mine] - self.scores[t][best])
             if (apart > self.slack[t]).any():
                 raise Mismatch(f"{label}: row {t} got {mine}, want {best}; no tie within {self.slack[t]:.3g}")
+        return NONE_DIFFER
 
 
 @dataclass(frozen=True)
@@ -61,16 +90,18 @@ class Ulps:
     """Class U(n): within n ulp of the output dtype of the float64 value rounded once; `rows` limits what counts."""
 
     value: Array
-    n: int
+    n: int | Array
     rows: Array | None = None
 
-    def check(self, got: torch.Tensor, label: str) -> None:
+    def check(self, got: torch.Tensor, label: str) -> Measured:
+        """Measure; raises Mismatch outside the class."""
         dtype = "bf16" if got.dtype is torch.bfloat16 else "f32"
         have, want = host(got), np.asarray(self.value)
         if self.rows is not None:
             have, want = have[self.rows], want[self.rows]
         rounded = round_bf16(want) if dtype == "bf16" else want.astype(np.float32).astype(np.float64)
-        _within(have, rounded, self.n * ulp(rounded, dtype), label)
+        counted = None if self.rows is None else np.flatnonzero(self.rows)
+        return _within(have, rounded, ulp(rounded, dtype), self.n, "ulp", label, counted)
 
 
 @dataclass(frozen=True)
@@ -81,11 +112,13 @@ class Accumulated:
     floor: Array  # per row: what legal orders of summation in f32 differ by
     n: int = 1
 
-    def check(self, got: torch.Tensor, label: str) -> None:
+    def check(self, got: torch.Tensor, label: str) -> Measured:
+        """Measure; raises Mismatch outside the class."""
         dtype = "bf16" if got.dtype is torch.bfloat16 else "f32"
         have, want = host(got), self.value
         peak = np.max(np.where(np.isfinite(want), np.abs(want), 0.0), axis=-1, keepdims=True, initial=0.0)
-        _within(have, want, 4 * self.floor + self.n * ulp(peak, dtype), label)
+        unit = self.floor + self.n * ulp(peak, dtype) / 4
+        return _within(have, want, np.broadcast_to(unit, want.shape), 4, "floor", label)
 
 
 @dataclass(frozen=True)
@@ -96,19 +129,23 @@ class Quantised:
     scales: Array
     fmt: str
 
-    def check(self, got: QTensor | tuple[Array, Array], label: str) -> None:
+    def check(self, got: QTensor | tuple[Array, Array], label: str) -> Measured:
+        """Measure; raises Mismatch outside the class."""
         codes, scales = (got.data.numpy(), got.scale.numpy()) if isinstance(got, QTensor) else got
+        same_shape(codes, self.codes, f"{label}: codes")
+        same_shape(scales, self.scales, f"{label}: scales")
         lost = np.isnan(decode(self.codes, self.scales, self.fmt))
         same(np.isnan(decode(codes, scales, self.fmt)), lost, f"{label}: NaN")
         step = np.abs(scales.astype(int) - self.scales)
-        if step.max(initial=0) > 1:
-            raise Mismatch(f"{label}: a scale is {step.max()} steps off")
+        _no_more_than_one(step, f"{label}: a scale")
         few(step > 0, 1e-4, f"{label}: scales")
         off = np.abs(self._ranks(codes) - self._ranks(self.codes))
-        same_scale = np.repeat(step == 0, off.shape[-1] // step.shape[-1], axis=-1) & ~lost
-        if off[same_scale].max(initial=0) > 1:
-            raise Mismatch(f"{label}: a code is {off[same_scale].max()} steps off")
-        few(off[same_scale] > 0, 1e-3, f"{label}: codes")
+        off = np.where(np.repeat(step == 0, off.shape[-1] // step.shape[-1], axis=-1) & ~lost, off, 0)
+        _no_more_than_one(off, f"{label}: a code")
+        few(off > 0, 1e-3, f"{label}: codes")
+        rows = (off > 0).reshape(len(off), -1).mean(axis=1) if off.size else np.zeros(1)
+        limit = max(1e-3, 1 / max(off.size, 1))
+        return Measured("differ", float((off > 0).mean()) if off.size else 0.0, float(rows.mean()), _first(rows), limit)
 
     def _ranks(self, codes: Array) -> Array:
         """Codes as integers in the order of their values."""
@@ -129,12 +166,33 @@ class Entries:
     split: int  # bytes of codes
     fmt: str
 
-    def check(self, got: torch.Tensor, label: str) -> None:
+    def check(self, got: torch.Tensor, label: str) -> Measured:
+        """Measure; raises Mismatch outside the class."""
         have = got.numpy()
+        same_shape(have, self.image, label)
         wanted = Quantised(self.image[self.written, : self.split], self.image[self.written, self.split :], self.fmt)
-        wanted.check((have[self.written, : self.split], have[self.written, self.split :]), f"{label}, written entries")
+        codes, scales = have[self.written, : self.split], have[self.written, self.split :]
+        measured = wanted.check((codes, scales), f"{label}, written entries")
         kept = np.delete(np.arange(len(self.image)), self.written)
         same(have[kept], self.image[kept], f"{label}, other entries")
+        return measured
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Class P: per row the tokens that may be drawn; more than one only next to an edge of the distribution."""
+
+    legal: tuple[frozenset[int], ...]
+
+    def check(self, got: torch.Tensor, label: str) -> Measured:
+        """Measure; raises Mismatch outside the class."""
+        tokens = host(got)
+        if tokens.shape != (len(self.legal),):
+            raise Mismatch(f"{label}: shape {tokens.shape}, want {(len(self.legal),)}")
+        for row, (token, legal) in enumerate(zip(tokens.tolist(), self.legal, strict=True)):
+            if token not in legal:
+                raise Mismatch(f"{label}: row {row}: got token {token}, want {' or '.join(map(str, sorted(legal)))}")
+        return NONE_DIFFER
 
 
 def few(different: Array, share: float, label: str) -> None:
@@ -142,27 +200,58 @@ def few(different: Array, share: float, label: str) -> None:
     allowed = max(1, int(share * different.size))
     count = int(different.sum())
     if count > allowed:
-        raise Mismatch(f"{label}: {count} of {different.size} differ, {allowed} allowed")
+        row = int(np.argwhere(different)[0][0])
+        raise Mismatch(f"{label}: {count} of {different.size} differ, {allowed} allowed; first in row {row}")
+
+
+def same_shape(have: Array, want: Array, label: str) -> None:
+    """Equal shapes."""
+    if have.shape != want.shape:
+        raise Mismatch(f"{label}: shape {have.shape}, want {want.shape}")
 
 
 def same(have: Array, want: Array, label: str) -> None:
     """Equal shapes and numbers; NaN equals NaN."""
-    if have.shape != want.shape:
-        raise Mismatch(f"{label}: shape {have.shape}, want {want.shape}")
+    same_shape(have, want, label)
     different = ~((have == want) | (np.not_equal(have, have) & np.not_equal(want, want)))
     if different.any():
         place = tuple(int(i) for i in np.argwhere(different)[0])
-        found = f"at {place} got {have[place]!r}, want {want[place]!r}"
-        raise Mismatch(f"{label}: {int(different.sum())} of {different.size} differ; {found}")
+        where = f"row {place[0]}, at {place}" if place else "the one element"
+        found = f"got {have[place]!r}, want {want[place]!r}"
+        raise Mismatch(f"{label}: {where}: {found}; {int(different.sum())} of {different.size} differ, none may")
 
 
-def _within(have: Array, want: Array, limit: Array, label: str) -> None:
+def _no_more_than_one(steps: Array, label: str) -> None:
+    if steps.max(initial=0) > 1:
+        place = tuple(int(i) for i in np.unravel_index(int(np.argmax(steps)), steps.shape))
+        raise Mismatch(f"{label} is {steps.max()} steps off, 1 allowed; row {place[0]}, at {place}")
+
+
+def _within(
+    have: Array, want: Array, unit: Array, n: int | Array, kind: str, label: str, rows: Array | None = None
+) -> Measured:
+    """|have - want| <= n units; errors in units, by row (of `rows`, where only some count)."""
     same(np.isnan(have), np.isnan(want), f"{label}: NaN")
-    with np.errstate(invalid="ignore"):
-        close = (np.abs(have - want) <= limit) | (have == want) | np.isnan(want)
-    if not close.all():
-        place = tuple(int(i) for i in np.argwhere(~close)[0])
+    limit = np.broadcast_to(np.asarray(n, dtype=np.float64), want.shape)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.abs(have - want)
+        units = np.where((have == want) | np.isnan(want), 0.0, np.where(unit > 0, error / unit, np.inf))
+        units = np.where(np.isnan(units), np.inf, units)  # an infinity where none is wanted
+        over = units > limit
+    if not units.size:
+        return Measured(kind, 0.0, 0.0, 0, float(np.max(n)))
+    by_row = units.reshape(len(units), -1).max(axis=1)
+    worst = _first(by_row)
+    named = worst if rows is None else int(rows[worst])
+    if over.any():
+        place = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.where(over, units, -1.0))), units.shape))
+        row = place[0] if rows is None else int(rows[place[0]])
         raise Mismatch(
-            f"{label}: {int((~close).sum())} of {close.size} elements outside the class; "
-            f"at {place} got {have[place]!r}, want {want[place]!r}"
+            f"{label}: row {row}, at {place}: off by {units[place]:.3g} {kind}, {limit[place]:g} allowed "
+            f"(got {have[place]!r}, want {want[place]!r}); {int(over.sum())} of {over.size} elements outside"
         )
+    return Measured(kind, float(by_row[worst]), float(by_row.mean()), named, float(np.max(n)))
+
+
+def _first(by_row: Array) -> int:
+    return int(np.argmax(by_row))

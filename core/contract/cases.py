@@ -17,7 +17,17 @@ import numpy.typing as npt
 import torch
 
 from tandem.contract.backend import Backend
-from tandem.contract.types import CacheKind, CanonicalWeight, KVLayout, QFormat, QTensor, Rows, WeightKind
+from tandem.contract.types import (
+    CacheKind,
+    CanonicalWeight,
+    KVCache,
+    KVLayout,
+    PackedWeight,
+    QFormat,
+    QTensor,
+    Rows,
+    WeightKind,
+)
 
 Tensor = torch.Tensor
 
@@ -157,25 +167,30 @@ def step_rows(
 
 
 def materialise(value: Any, backend: Backend, poison: int) -> Any:
-    """Call arguments on ``backend``; memory that may hold anything is filled with the byte ``poison``."""
+    """Call arguments on ``backend``; memory that may hold anything is filled with the byte ``poison``.
+
+    What is on the backend already, packed weights and caches, stays what it is.
+    """
     if isinstance(value, Tensor):
-        return _upload(value, backend)
+        return upload(value, backend)
     if isinstance(value, WeightInput):
         return backend.pack_weight(value.kind, value.weight, value.shape)
     if isinstance(value, PartlyUsed):
-        return _upload(value.filled(poison), backend)
+        return upload(value.filled(poison), backend)
     if isinstance(value, CacheInput):
         cache = backend.kv_alloc(value.layout, value.num_blocks)
         blocks = np.arange(value.num_blocks)
         backend.kv_import(cache, blocks, value.image(poison).reshape(value.num_blocks, -1))
         return cache
     if isinstance(value, QTensor):
-        data, scale = _upload(value.data, backend), _upload(value.scale, backend)
+        data, scale = upload(value.data, backend), upload(value.scale, backend)
         return backend.from_canonical(QTensor(data, scale, value.fmt, value.shape))
     if isinstance(value, dict):
         return {name: materialise(item, backend, poison) for name, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(materialise(item, backend, poison) for item in value))
+    if isinstance(value, (PackedWeight, KVCache)):
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {
             f.name: materialise(getattr(value, f.name), backend, poison) for f in dataclasses.fields(value)
@@ -184,7 +199,8 @@ def materialise(value: Any, backend: Backend, poison: int) -> Any:
     return value
 
 
-def _upload(tensor: Tensor, backend: Backend) -> Tensor:
+def upload(tensor: Tensor, backend: Backend) -> Tensor:
+    """A host tensor on the backend, bit by bit."""
     plain = tensor.contiguous()
     if plain.dtype is torch.bfloat16:
         return backend.from_host(plain.view(torch.int16).numpy()).view(torch.bfloat16)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tandem.contract.cases import ROWS, Draw
+from tandem.contract.cases import FEW_ROWS, ROWS, Draw
 from tandem.contract.opspec import case, op
 from tandem.contract.types import KVCache, QFormat, QTensor
 
@@ -61,3 +61,8 @@ def _both(seed: int, rows: int) -> dict[str, Any]:
         "scale": 64**-0.5,
         "hint": "decode",
     }
+
+
+@case("attn_block", "window-only", FEW_ROWS)
+def _window_only(seed: int, rows: int) -> dict[str, Any]:
+    return _both(seed, rows) | {"main": None, "main_slots": None}

@@ -2,13 +2,16 @@
 
 Args: x[T,N] bf16 or mxfp8, weight[N',N], out_dtype -> [T,N'] bf16 or f32
 
-Reads x bf16 [T, K] with a bf16 or f32 weight, or x mxfp8 with an fp8_block32 weight; out_dtype bf16 or f32.
+Reads x bf16 or mxfp8 [T, K] with a bf16, f32, fp8_block32 or mxfp4 weight; out_dtype bf16 or f32.  A backend that
+takes fewer says so in its record.
 Returns [T, N], f32 accumulation, rounded once.  Class A.  Row bits do not depend on T.
 A NaN in a row of x makes that row NaN only.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import torch
@@ -68,3 +71,17 @@ def _special(seed: int) -> dict[str, Any]:
     arguments["x"][1] = 0.0
     arguments["x"][3, 40] = float("nan")
     return arguments
+
+
+def _formats(seed: int, x: str, w: str, out: torch.dtype) -> dict[str, Any]:
+    draw = Draw(seed)
+    values = draw.bf16(5, 64) if x == "bf16" else draw.quantised(QFormat.MXFP8, 5, 64)
+    return {"x": values, "weight": draw.weight(WeightKind.LINEAR, QFormat(w), 40, 64), "out_dtype": out}
+
+
+for _x, _w, _out in itertools.product(
+    ("bf16", "mxfp8"), ("bf16", "f32", "fp8_block32", "mxfp4"), (torch.bfloat16, torch.float32)
+):
+    case("linear", f"{_x}-times-{_w}-to-{'bf16' if _out is torch.bfloat16 else 'f32'}")(
+        functools.partial(_formats, x=_x, w=_w, out=_out)
+    )

@@ -57,15 +57,15 @@ def _mixed(seed: int, rows: int) -> dict[str, Any]:
         "xq": draw.quantised(QFormat.MXFP8, rows, 64),
         "row_slot": row_slot,
         "roles": draw.i32(0, 2, rows),
-        "weights": _weights(draw),
+        "weights": _weights(draw, QFormat.MXFP4),
     }
 
 
-def _weights(draw: Draw) -> MoEWeights:
+def _weights(draw: Draw, fmt: QFormat) -> MoEWeights:
     """Six experts of which two are held elsewhere."""
 
     def experts(*shape: int) -> PackedWeight:
-        weight: PackedWeight = draw.weight(WeightKind.EXPERTS, QFormat.MXFP4, 4, *shape)
+        weight: PackedWeight = draw.weight(WeightKind.EXPERTS, fmt, 4, *shape)
         return weight
 
     def linear(*shape: int) -> PackedWeight:
@@ -76,3 +76,8 @@ def _weights(draw: Draw) -> MoEWeights:
     w1, w3, w2 = experts(32, 64), experts(32, 64), experts(64, 32)
     shared = linear(32, 64), linear(32, 64), linear(64, 32)
     return MoEWeights(gate, draw.f32(6), draw.f32(6), w1, w3, w2, *shared, 2, 1.5, 10.0, (1, 5))
+
+
+@case("moe_block", "fp8-experts")
+def _fp8(seed: int) -> dict[str, Any]:
+    return _mixed(seed, 9) | {"weights": _weights(Draw(seed + 1), QFormat.FP8_BLOCK32)}

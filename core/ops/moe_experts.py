@@ -50,3 +50,13 @@ def _fp4(seed: int, rows: int) -> dict[str, Any]:
         "w2": draw.weight(WeightKind.EXPERTS, QFormat.MXFP4, 4, 64, 32),
         "limit": 10.0,
     }
+
+
+@case("moe_experts", "fp8")
+def _fp8(seed: int) -> dict[str, Any]:
+    draw = Draw(seed + 1)
+    shapes = {"w1": (4, 32, 64), "w3": (4, 32, 64), "w2": (4, 64, 32)}
+    weights = {
+        name: draw.weight(WeightKind.EXPERTS, QFormat.FP8_BLOCK32, *shape) for name, shape in shapes.items()
+    }
+    return _fp4(seed, 9) | weights

@@ -58,3 +58,13 @@ def _special(seed: int) -> dict[str, Any]:
     arguments["x"][1] = 0.0
     arguments["x"][3, 40] = float("nan")
     return arguments
+
+
+@case("rms_norm", "quantised-without-weight")
+def _quantised_plain(seed: int) -> dict[str, Any]:
+    return _quantised(seed, 5) | {"weight": None}
+
+
+@case("rms_norm", "weighted")
+def _weighted(seed: int) -> dict[str, Any]:
+    return _quantised(seed, 5) | {"quant": False}

@@ -16,17 +16,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from tandem.conformance.compare import Accumulated, Array, Entries, Exact, Quantised, Selected, Ulps, host
+from tandem.conformance.compare import (
+    Accumulated,
+    Array,
+    Drawn,
+    Entries,
+    Exact,
+    Quantised,
+    Selected,
+    Ulps,
+    host,
+)
 from tandem.conformance.formats import decode, decode_blocks
 from tandem.contract.cases import CacheInput, PartlyUsed, WeightInput
 from tandem.contract.types import QFormat, QTensor
 
-Check = Exact | Ulps | Accumulated | Quantised | Selected | Entries
+Check = Exact | Ulps | Accumulated | Quantised | Selected | Entries | Drawn
 Derivation = Callable[["View", dict[str, Any]], dict[str, Check]]
 Dot = Callable[[Array, Array], Array]
 
 DERIVATIONS: dict[str, Derivation] = {}
-FAMILIES = ("plain", "hyper", "attention", "moe", "engram", "bookkeeping")
+FAMILIES = ("plain", "hyper", "attention", "moe", "engram", "bookkeeping", "sampling")
 
 
 def derives(op: str) -> Callable[[Derivation], Derivation]:

@@ -1,17 +1,20 @@
-"""Which arguments of an op have one entry per row, and how to take rows of a call."""
+"""Which arguments of an op have one entry per row, and how to take rows of a call, as data of a case."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from tandem.contract.cases import PartlyUsed
 from tandem.contract.types import MoEBatch, QTensor
 
 Tensor = torch.Tensor
 
-# Ops whose rows are independent of each other; ops that read neighbouring rows or sort them have their own tests.
+# Ops whose rows are independent of each other.  Of the others, chunks.py has those whose rows are computed from
+# neighbours or sorted; the rest copies.
 ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "attn_block": ("q", "cos_sin", "window_slots", "main_slots"),
     "aux.entry_slots": ("positions", "slot"),
@@ -45,18 +48,23 @@ ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "linear": ("x",),
     "moe_block": ("x", "xq", "row_slot", "roles"),
     "moe_combine": ("batch", "shared"),
+    "mask_logits": ("logits", "bits"),
     "moe_route": ("x", "roles"),
     "pool_expand": ("blocks", "lens"),
+    "process_logits": ("logits", "temperature", "top_p", "top_k"),
     "quantize": ("x",),
     "rms_norm": ("x",),
     "rope": ("x", "cos_sin"),
+    "sample": ("logits", "temperature", "top_p", "top_k", "seed", "position"),
     "sparse_attn": ("q", "window_slots", "main_slots"),
     "swiglu_quant": ("gate", "up", "weight"),
+    "top_logprobs": ("values",),
     "topk_index": ("scores",),
 }
 
 # The argument that says which rows are padding when it is negative.
 SLOT_ARGUMENTS = {"index_scores": "row_slot", "index_scores_at": "row_slot", "moe_block": "row_slot"}
+COPIES = frozenset({"adjust_logits", "aux.commit", "moe_dispatch", "scatter_rows"})
 
 
 def take(value: Any, index: Tensor) -> Any:
@@ -65,6 +73,8 @@ def take(value: Any, index: Tensor) -> Any:
         return value.index_select(0, index)
     if isinstance(value, QTensor):
         return value.take_rows(index)
+    if isinstance(value, PartlyUsed):
+        return PartlyUsed(value.value.index_select(0, index), value.used.index_select(0, index))
     if isinstance(value, MoEBatch):
         return dataclasses.replace(value, source=value.source.index_select(0, index))
     if isinstance(value, tuple):
@@ -72,14 +82,34 @@ def take(value: Any, index: Tensor) -> Any:
     return value
 
 
-def take_call(op: str, args: dict[str, Any], index: Tensor) -> dict[str, Any]:
-    """The same call for these rows only."""
-    return args | {name: take(args[name], index) for name in ROW_ARGUMENTS[op] if name in args}
+def cut(op: str, data: dict[str, Any], index: Tensor) -> dict[str, Any]:
+    """The arguments that change when a call is made for these rows only."""
+    return {name: take(data[name], index) for name in ROW_ARGUMENTS[op] if name in data}
 
 
-def row_count(op: str, args: dict[str, Any]) -> int:
+def row_count(op: str, data: dict[str, Any]) -> int:
     """Number of rows of a call."""
-    first = args[ROW_ARGUMENTS[op][0]]
-    if isinstance(first, MoEBatch):
-        return int(first.source.shape[0])
-    return int(first.shape[0])
+    first = data[ROW_ARGUMENTS[op][0]]
+    if isinstance(first, PartlyUsed):
+        first = first.value
+    rows = first.source if isinstance(first, MoEBatch) else first
+    return int(rows.shape[0])
+
+
+def selections(count: int, quick: bool) -> Iterator[Tensor]:
+    """Single rows, row counts around tiles, another order, one row between copies of itself, all three times.
+
+    A quick run takes the last row alone, another order and all three times.
+    """
+    order = torch.arange(count)
+    if not quick:
+        singles = sorted({0, 1, count // 2, count - 2} & set(range(count - 1)))
+        yield from (order[i : i + 1] for i in singles)
+        for size in (2, 7, 8, 9, 15, 16, 17):
+            if size < count:
+                yield order[-size:]
+        yield order.flip(0)
+        yield torch.full((5,), count - 1)
+    yield order[-1:]
+    yield order.roll(3)
+    yield torch.cat((order, order, order))
