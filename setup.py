@@ -140,7 +140,7 @@ def packages() -> list[str]:
 setup(
     packages=packages(),
     package_dir=ROOTS,
-    package_data={"": ["versions.toml"], "tandem": ["py.typed", "assets/**/*"]},
+    package_data={"": ["versions.toml", "capabilities.toml", "floors.json"], "tandem": ["py.typed", "assets/**/*"]},
     include_package_data=False,
     distclass=PlatformDistribution,
     cmdclass={"build": Build, "build_native": BuildNative, "bdist_wheel": BdistWheel},

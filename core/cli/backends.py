@@ -16,6 +16,7 @@ from tandem.contract.opening import open_registered
 from tandem.contract.opspec import CONTRACT_VERSION, OP_TABLE, table_state
 from tandem.contract.probing import Probed, probe
 from tandem.contract.registry import clash, collect
+from tandem.contract.standing import UNVERIFIED, Standing, standing
 from tandem.contract.surface import version_text
 
 SHORT = {"native": "native", "composite": "composite", "unsupported": "unsupported", UNKNOWN: "-"}
@@ -59,6 +60,8 @@ def _describe(probed: Probed) -> tuple[dict[str, Any], dict[str, Cell]]:
         "traceback": probed.trace,
         "capabilities": None,
     }
+    stands = Standing(UNVERIFIED, "it cannot be loaded") if probed.contract is None else standing(registration.load())
+    entry |= {"level": stands.level, "level_why": stands.why}
     backend: Backend | None = None
     if probed.probe.present:
         try:
@@ -95,6 +98,7 @@ def _list(found: dict[str, Any]) -> Iterator[str]:
         yield f"\n{name}  {entry['state']}, contract {entry['contract']}, from {entry['from']} ({entry['target']})"
         yield f"  {entry['reason']}"
         yield from (f"  {fact}: {value}" for fact, value in entry["facts"].items())
+        yield f"  level {entry['level']}: {entry['level_why']}"
         if entry["traceback"]:
             yield textwrap.indent(entry["traceback"].rstrip(), "  | ")
         caps = entry["capabilities"]
@@ -109,9 +113,10 @@ def _list(found: dict[str, Any]) -> Iterator[str]:
 
 def _matrix(found: dict[str, Any]) -> Iterator[str]:
     names = list(found["backends"])
-    rows = [["op", *names]]
+    rows = [["op", *names], ["(level)", *(found["backends"][name]["level"] for name in names)]]
     rows += [[op, *(SHORT[column[name]["kind"]] for name in names)] for op, column in found["matrix"].items()]
     yield from table(rows, "")
+    yield from (f"{name}, {entry['level']}: {entry['level_why']}" for name, entry in found["backends"].items())
     closed = {name for name, entry in found["backends"].items() if entry["capabilities"] is None}
     yield from (f"- {name}: {found['backends'][name]['reason'].splitlines()[0]}" for name in names if name in closed)
     for op, column in found["matrix"].items():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tandem.cli import autoload
 from tandem.errors import TandemError
 
-COMMANDS = ("generate", "chat", "doctor", "backends", "backend", "checkpoint", "bench", "parity")
+COMMANDS = ("generate", "chat", "doctor", "backends", "backend", "checkpoint", "bench", "conformance", "parity")
 USAGE_ERROR = 2
 
 

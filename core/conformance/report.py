@@ -84,7 +84,7 @@ class Report:
 
     @property
     def claim(self) -> str:
-        """The highest level up to the one asked for that this run shows, or ``none``; quick and partial runs show none."""
+        """The highest level up to the one asked for that this run shows, or ``none``, as for quick or partial runs."""
         if self.quick or self.case:
             return "none"
         reached = "none"

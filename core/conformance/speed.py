@@ -16,11 +16,11 @@ import tandem.ops  # noqa: F401  (declares every op)
 from tandem.conformance.checks import Found, Skipped
 from tandem.conformance.claims import attributes
 from tandem.conformance.compare import Mismatch
-from tandem.conformance.places import package_folder
 from tandem.conformance.stage import Stage
 from tandem.contract.backend import Backend
 from tandem.contract.opspec import OP_TABLE
 from tandem.contract.plan import Plan
+from tandem.contract.standing import package_folder
 from tandem.errors import ConfigError, OpUnsupported
 
 FLOORS = "floors.json"

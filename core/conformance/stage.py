@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 from tandem.conformance.calls import run_call
 from tandem.conformance.memory import written
+from tandem.conformance.poison import PoisonMode
 from tandem.contract.backend import Backend
-from tandem.contract.cases import WeightInput, materialise
+from tandem.contract.cases import WeightInput, materialise, upload
 from tandem.contract.opspec import Case, OpSpec
 from tandem.contract.plan import Plan
 
@@ -49,9 +52,10 @@ class Stage:
 
     @functools.cached_property
     def first(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arguments and outputs of the first run."""
+        """Arguments and outputs of the first run, with every open byte `FILL`."""
         args = self.arguments()
-        return args, self.run(args)
+        with fresh_memory(self.backend, FILL):
+            return args, self.run(args)
 
 
 def _pack(value: Any, backend: Backend) -> Any:
@@ -63,6 +67,23 @@ def _pack(value: Any, backend: Backend) -> Any:
         if any(isinstance(getattr(value, name), WeightInput) for name in parts):
             return type(value)(**parts)
     return value
+
+
+@contextlib.contextmanager
+def fresh_memory(backend: Backend, fill: int, sizes: Iterable[int] = ()) -> Iterator[None]:
+    """Memory that is allocated holds the byte: certainly on the host, elsewhere as far as the allocator reuses it.
+
+    Args:
+        sizes: bytes of what will be allocated; where torch does not tell, such blocks are filled and given back.
+    """
+    if on_host(backend):
+        with PoisonMode(fill):
+            yield
+        return
+    blocks = [upload(torch.full((max(1, size),), fill, dtype=torch.uint8), backend) for size in sizes for _ in range(2)]
+    backend.synchronize()
+    del blocks
+    yield
 
 
 def on_host(backend: Backend) -> bool:

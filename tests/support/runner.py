@@ -20,9 +20,6 @@ from tandem.contract.registry import open_backend
 # A registered backend (name or name:index) to run instead of the CPU's variants.
 CHOICE = "TANDEM_CONFORMANCE_BACKEND"
 
-# These have conformance tests of their own, with the law of the draw.
-SAMPLING = {"sample", "process_logits", "top_logprobs", "adjust_logits", "mask_logits"}
-
 
 class CompositeBackend(CpuBackend):
     """The CPU backend without any implementation of its own: every op is the composite of core/ops."""
@@ -55,8 +52,8 @@ def plan_of(implementation: str) -> Plan:
 
 
 def each_case() -> Iterator[tuple[OpSpec, Case]]:
-    """Every case of every op, the sampling ops left out."""
-    for name in sorted(set(OP_TABLE) - SAMPLING):
+    """Every case of every op."""
+    for name in sorted(OP_TABLE):
         for case in OP_TABLE[name].cases:
             yield OP_TABLE[name], case
 

@@ -18,6 +18,7 @@ WHY_ABSENT = "tandem/backends/cpu/libtandem_cpu.absent.txt"
 SHIPPED = (
     "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "NOTICE", "core", "backends", "csrc"
 )  # fmt: skip
+BESIDE = ("versions.toml", "capabilities.toml", "floors.json")  # tables beside a backend's code
 
 
 def copy_sources(root: Path, target: Path) -> Path:
@@ -53,7 +54,7 @@ def test_wheel_holds_every_source_file_and_nothing_else(repo_root: Path, wheel: 
     for folder, package in (("core", "tandem"), ("backends", "tandem/backends")):
         for path in (repo_root / folder).rglob("*"):
             inside = path.relative_to(repo_root / folder)
-            wanted = path.suffix == ".py" or path.name == "versions.toml" or inside.parts[0] == "assets"
+            wanted = path.suffix == ".py" or path.name in BESIDE or inside.parts[0] == "assets"
             if path.is_file() and wanted:
                 expected.add(f"{package}/{inside.as_posix()}")
     packaged = {n for n in names if not n.split("/")[0].endswith(".dist-info")}

@@ -1,0 +1,113 @@
+"""What a backend was shown to do: the capability table that a conformance run wrote beside it, and whether it holds.
+
+``capabilities.toml`` names the contract, the op table and the sources it was written for.  Where one of them is another
+now, or the file was edited, the level it states is not shown any more: the backend is unverified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tandem.contract.opspec import CONTRACT_VERSION, table_signature
+
+TABLE_FILE = "capabilities.toml"
+SEAL = "seal = "
+UNVERIFIED = "unverified"
+# Kernels and what calls them; tables that tools and people write beside them are none.
+_SOURCES = frozenset({".py", ".cpp", ".cc", ".c", ".h", ".hpp", ".cu", ".cuh", ".asc", ".cce", ".mojo", ".triton"})
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What may be said of a backend.
+
+    Args:
+        level: ``L0`` to ``L3``, or ``unverified``.
+        why: for a level, the run that showed it; else why there is none.
+        table: the contents of the file; empty where there is none.
+    """
+
+    level: str
+    why: str
+    table: dict[str, Any] = field(default_factory=dict)
+
+
+def package_folder(backend: type) -> Path:
+    """The folder of the module that defines a backend class: its package."""
+    module = sys.modules[backend.__module__]
+    return Path(module.__file__ or ".").resolve().parent
+
+
+def source_hashes(backend: type) -> dict[str, str]:
+    """SHA-256 of the sources of the package, and of ``csrc`` where a checkout has some for it.
+
+    An installation has no ``csrc``; its native library was built from what the package came with.
+    """
+    folder = package_folder(backend)
+    found = {"package": _hash(folder, _sources(folder))}
+    native = folder.parent.parent / "csrc"
+    own, shared = native / folder.name, native / "include"
+    if own.is_dir():
+        found["native"] = _hash(native, sorted([*_sources(own), *_sources(shared)]))
+    return found
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    files = sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES and path.is_file())
+    return (path for path in files if "__pycache__" not in path.parts)
+
+
+def _hash(root: Path, files: Iterator[Path] | list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def contract_text() -> str:
+    """Version of the contract, as tables state it."""
+    return ".".join(map(str, CONTRACT_VERSION))
+
+
+def sealed(body: str) -> str:
+    """The text of a table with the hash of it as its last line."""
+    return f'{body}{SEAL}"{hashlib.sha256(body.encode()).hexdigest()}"\n'
+
+
+def standing(backend: type) -> Standing:
+    """What the table beside a backend class shows now."""
+    path = package_folder(backend) / TABLE_FILE
+    if not path.is_file():
+        return Standing(UNVERIFIED, "no conformance run is recorded")
+    text = path.read_text(encoding="utf-8")
+    body, found, _ = text.rpartition(SEAL)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        return Standing(UNVERIFIED, f"{TABLE_FILE} cannot be read: {error}")
+    if not found or sealed(body) != text:
+        return Standing(UNVERIFIED, f"{TABLE_FILE} was edited; only a conformance run may write it", table)
+    stale = list(_stale(backend, table))
+    if stale:
+        return Standing(UNVERIFIED, f"{', '.join(stale)} changed since the run of {table['date']}", table)
+    return Standing(str(table["level"]), f"run of {table['date']}", table)
+
+
+def _stale(backend: type, table: dict[str, Any]) -> Iterator[str]:
+    """What is not any more as the run saw it."""
+    if table["contract"] != contract_text():
+        yield f"the contract ({table['contract']}, now {contract_text()})"
+    if table["op_table"] != table_signature():
+        yield "the op table"
+    now = source_hashes(backend)
+    for part, digest in table["sources"].items():
+        if now.get(part, digest) != digest:  # without csrc, an installation has nothing to compare with
+            yield f"the {part} sources"
+    yield from (f"the {part} sources" for part in now if part not in table["sources"])
