@@ -90,7 +90,7 @@ class Ulps:
     """Class U(n): within n ulp of the output dtype of the float64 value rounded once; `rows` limits what counts."""
 
     value: Array
-    n: int | Array
+    n: int
     rows: Array | None = None
 
     def check(self, got: torch.Tensor, label: str) -> Measured:
@@ -180,8 +180,9 @@ class Entries:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Class P: per row the tokens that may be drawn; more than one only next to an edge of the distribution."""
+    """Class P: per row the token that is drawn, and those that may be: others only next to an edge of the sums."""
 
+    value: Array  # [T]
     legal: tuple[frozenset[int], ...]
 
     def check(self, got: torch.Tensor, label: str) -> Measured:
@@ -228,18 +229,17 @@ def _no_more_than_one(steps: Array, label: str) -> None:
 
 
 def _within(
-    have: Array, want: Array, unit: Array, n: int | Array, kind: str, label: str, rows: Array | None = None
+    have: Array, want: Array, unit: Array, n: int, kind: str, label: str, rows: Array | None = None
 ) -> Measured:
     """|have - want| <= n units; errors in units, by row (of `rows`, where only some count)."""
     same(np.isnan(have), np.isnan(want), f"{label}: NaN")
-    limit = np.broadcast_to(np.asarray(n, dtype=np.float64), want.shape)
     with np.errstate(invalid="ignore", divide="ignore"):
         error = np.abs(have - want)
         units = np.where((have == want) | np.isnan(want), 0.0, np.where(unit > 0, error / unit, np.inf))
         units = np.where(np.isnan(units), np.inf, units)  # an infinity where none is wanted
-        over = units > limit
+        over = units > n
     if not units.size:
-        return Measured(kind, 0.0, 0.0, 0, float(np.max(n)))
+        return Measured(kind, 0.0, 0.0, 0, float(n))
     by_row = units.reshape(len(units), -1).max(axis=1)
     worst = _first(by_row)
     named = worst if rows is None else int(rows[worst])
@@ -247,10 +247,10 @@ def _within(
         place = tuple(int(i) for i in np.unravel_index(int(np.argmax(np.where(over, units, -1.0))), units.shape))
         row = place[0] if rows is None else int(rows[place[0]])
         raise Mismatch(
-            f"{label}: row {row}, at {place}: off by {units[place]:.3g} {kind}, {limit[place]:g} allowed "
+            f"{label}: row {row}, at {place}: off by {units[place]:.3g} {kind}, {n} allowed "
             f"(got {have[place]!r}, want {want[place]!r}); {int(over.sum())} of {over.size} elements outside"
         )
-    return Measured(kind, float(by_row[worst]), float(by_row.mean()), named, float(np.max(n)))
+    return Measured(kind, float(by_row[worst]), float(by_row.mean()), named, float(n))
 
 
 def _first(by_row: Array) -> int:

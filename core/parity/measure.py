@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tandem.conformance.compare import Accumulated, Entries, Exact, Quantised, Selected, host
+from tandem.conformance.compare import Accumulated, Drawn, Entries, Exact, Quantised, Selected, host
 from tandem.conformance.derive.base import Check
 from tandem.conformance.formats import decode, round_bf16, ulp
 from tandem.contract.types import QTensor
@@ -103,6 +103,9 @@ def measure(check: Check, got: Any, leaf: str) -> LeafError:
     if have.shape != want.shape:
         return broken(leaf, f"shape {have.shape}, want {want.shape}")
     dtype, apart = "bf16" if got.dtype is torch.bfloat16 else "f32", relative(have, want)
+    if isinstance(check, Drawn):
+        wrong = np.array([token not in legal for token, legal in zip(have.tolist(), check.legal, strict=True)])
+        return _result(leaf, "elements", 0.0, wrong.astype(float), None, apart)
     if isinstance(check, Exact):
         different = ~((have == want) | (np.not_equal(have, have) & np.not_equal(want, want)))
         if have.dtype.kind == "f":

@@ -78,9 +78,17 @@ class Row:
         """Tokens left, best first."""
         return self.order[:count]
 
+    def token(self, seed: int, position: int) -> int:
+        """What is drawn by the letter of the rule."""
+        kept = sorted(self.kept(self.counts[0]))
+        sums = np.cumsum([self.weight[i] for i in kept])
+        target = uniform(seed, position) * int(sums[-1]) >> 53
+        return kept[int(np.searchsorted(sums, target, side="right"))]
+
     def tokens(self, seed: int, position: int) -> frozenset[int]:
-        """What may be drawn."""
-        return frozenset(token for count in self.counts for token in self._tokens(self.kept(count), seed, position))
+        """What may be drawn: the token of the rule, and its neighbours where an edge is nearer than the free places."""
+        near = [self._tokens(self.kept(count), seed, position) for count in self.counts]
+        return frozenset([self.token(seed, position), *(token for tokens in near for token in tokens)])
 
     def _tokens(self, kept: list[int], seed: int, position: int) -> list[int]:
         total = sum(self.weight[i] for i in kept)
@@ -119,16 +127,17 @@ def rows_of(v: View) -> list[Row]:
 
 @derives("sample")
 def sample(v: View, got: dict[str, Any]) -> dict[str, Check]:
-    legal, raw, processed = [], [], []
+    legal, drawn, raw, processed = [], [], [], []
     draws = zip(rows_of(v), v["seed"].tolist(), v["position"].tolist(), v.of(got["token"]).tolist(), strict=True)
     found = v.of(got["logprob"])
     for t, (row, seed, position, token) in enumerate(draws):
         legal.append(row.tokens(seed, position) if row.usable else frozenset({-1}))
-        chosen = token if token in legal[-1] else min(legal[-1])  # a wrong token is told of first
+        drawn.append(row.token(seed, position) if row.usable else -1)
+        chosen = token if token in legal[-1] else drawn[-1]  # a wrong token is told of first
         raw.append(float(log_softmax(row.raw)[chosen]) if row.usable else math.nan)
         processed.append(float(row.nearest(found[t : t + 1], chosen)[0]) if row.usable else math.nan)
     return {
-        "token": Drawn(tuple(legal)),
+        "token": Drawn(np.array(drawn), tuple(legal)),
         "logprob_raw": Ulps(np.array(raw), 4),
         "logprob": Ulps(np.array(processed), 4),
     }
@@ -163,9 +172,11 @@ def adjust_logits(v: View, got: dict[str, Any]) -> dict[str, Check]:
         if row >= 0:
             logits[row, token] += value
             count[row, token] += 1
-    found, untouched = v.of(got["logits"]), count == 0
-    same(np.signbit(found[untouched]), np.signbit(before[untouched]), "adjust_logits logits: sign of untouched places")
-    return {"logits": Ulps(logits, np.where(count > 1, 1, 0))}
+    found, untouched, free = v.of(got["logits"]), count == 0, count > 1
+    rounded = logits.astype(np.float32).astype(np.float64)
+    same(np.where(free, rounded, found), rounded, "adjust_logits logits, places named once at most")
+    same(np.signbit(found[untouched]), np.signbit(before[untouched]), "adjust_logits logits, sign of untouched places")
+    return {"logits": Ulps(logits, 1)}
 
 
 @derives("mask_logits")
