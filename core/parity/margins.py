@@ -37,7 +37,8 @@ def margin(op: str, host: dict[str, Any], gate: Tensor | None) -> float:
 def _gap(scores: Tensor, k: int) -> float:
     if scores.shape[-1] <= k or not scores.numel():
         return float("inf")
-    best = torch.topk(torch.nan_to_num(scores, nan=float("-inf")), k + 1, dim=-1).values
+    scores = torch.where(torch.isnan(scores), float("-inf"), scores)
+    best = torch.topk(scores, k + 1, dim=-1).values
     last, next_one = best[:, k - 1], best[:, k]
     usable = torch.isfinite(last) & torch.isfinite(next_one)
     gaps = (last - next_one)[usable] / best[:, 0].abs()[usable].clamp_min(1e-30)

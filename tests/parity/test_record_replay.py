@@ -290,9 +290,10 @@ def test_a_small_trace_keeps_all_decisions(machines: Machines, model: Path, tmp_
     assert made.left_out["records"] == len(machines.trace.records) - len(small.records) > 0
     kept, left = {(i.step, i.layer) for i in small.records if i.op not in decisions}, made.left_out["groups"]
     assert kept and left and not kept & {tuple(group) for group in left}
-    counts = replay(small, CpuBackend(True), LOCAL, tmp_path / "local")
-    assert counts["errors"] == 0
-    assert differing(small, Trace.open(tmp_path / "local", small)) == set()
+    for mode in (LOCAL, FREE):
+        counts = replay(small, CpuBackend(True), mode, tmp_path / mode)
+        assert counts["errors"] == 0 and (mode == FREE) == (counts["anchored"]["inputs"] > 0)
+        assert differing(small, Trace.open(tmp_path / mode, small)) == set()
     with pytest.raises(CapacityError, match="the decisions alone take"):
         record(config, [[7, 8, 9]], GREEDY, tmp_path / "none", 1000)
     assert not (tmp_path / "none").exists()
