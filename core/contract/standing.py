@@ -49,7 +49,11 @@ def source_hashes(backend: type) -> dict[str, str]:
 
     An installation has no ``csrc``; its native library was built from what the package came with.
     """
-    folder = package_folder(backend)
+    return hashes_of(package_folder(backend))
+
+
+def hashes_of(folder: Path) -> dict[str, str]:
+    """As `source_hashes`, of a package's folder."""
     found = {"package": _hash(folder, _sources(folder))}
     native = folder.parent.parent / "csrc"
     own, shared = native / folder.name, native / "include"
