@@ -18,9 +18,12 @@ from tandem.backends.cpu.native import native_status
 from tandem.backends.cuda.backend import CudaBackend
 from tandem.cli.main import main
 from tandem.conformance.emit import emit, static_part
-from tandem.conformance.kit import run
+from tandem.conformance.kit import run, run_job
+from tandem.conformance.levels import every_job
+from tandem.conformance.speed import stated_floors
 from tandem.contract import standing as module
 from tandem.contract.standing import TABLE_FILE, package_folder, source_hashes, standing
+from tandem.errors import ConfigError
 
 MODULE = "sample_table_backend"
 SOURCE = '''"""A package of its own."""
@@ -141,3 +144,18 @@ def test_a_run_on_the_cpu_shows_what_its_table_says(tmp_path: Path) -> None:
     assert {op: set(record.get("worst", ())) for op, record in new["ops"].items()} == {
         op: set(record.get("worst", ())) for op, record in old["ops"].items()
     }
+
+
+def test_floors_are_stated_by_the_port(sample: type) -> None:
+    """Medians of microseconds: a second is enough for a mean of streams on any machine, a nanosecond on none."""
+    backend, path = sample(use_native=False), package_folder(sample) / "floors.json"
+    (unstated,) = [job.op for job in every_job(backend, "L3", quick=False) if job.suite == "L3"]
+    assert unstated == "speed"
+    path.write_text('{"hc_mean": 1e6, "rope": 0.001}')
+    jobs = [job for job in every_job(backend, "L3", quick=False) if job.suite == "L3"]
+    found = {result.op: result.failure for result in map(run_job, jobs)}
+    assert found["hc_mean"] is None and "stated 0.0 us" in found["rope"]
+    for wrong in ('{"no-op": 1}', '{"rope": -1}', '{"rope": true}', "[1]", "{"):
+        path.write_text(wrong)
+        with pytest.raises(ConfigError, match="floors of a port"):
+            stated_floors(backend)
