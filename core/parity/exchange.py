@@ -66,7 +66,7 @@ def export_pages(
                     raise piece.output.error
                 states[piece.request_id] = engine.export_request(piece.request_id, with_caches=True)
                 engine.cancel(piece.request_id)
-        writer = TraceWriter(out, describe(parts.plan.backend) | {"model": model_hashes(directory)})
+        writer = TraceWriter(out, describe(parts.plan.backend) | {"model": model_hashes(directory, show_progress)})
         ordered = [states[number] for number in numbers]
         writer.close(states=[_tree(state, writer) for state in ordered])
         return ordered
@@ -86,7 +86,8 @@ def import_pages(
     """
     trace = Trace.open(pages)
     states = read_states(trace)
-    found, said = model_hashes(model_directory(config))["sha256"], mapping(trace.header.get("model"), str(pages))
+    found = model_hashes(model_directory(config), show_progress)["sha256"]
+    said = mapping(trace.header.get("model"), str(pages))
     if said.get("sha256") != found:
         raise TraceError(
             "cache pages are of another model",

@@ -38,6 +38,7 @@ from tandem.tokenizer.tokenizer import Tokenizer
 Prompt = str | list[int]
 MAX_PROMPTS = 64  # they run together
 DEFAULT_BUDGET = 64 * 10**6
+_GROUP, _FILES = 16, 4096  # bytes of the header about a group that is left out, and about files
 _CHUNK = 32  # rows of a prompt in a step: a small trace chooses among steps
 
 
@@ -159,17 +160,18 @@ def record(
         parts = assemble(sized, backend, show_progress, make_plan)
         try:
             outputs, steps = _run(parts, watcher, tokens, params, show_progress)
-            kept, whole, left = choose(watcher.observed, spool, budget)
-            writer = TraceWriter(out, {})
-            _store(writer, parts.plan.backend, kept, whole, spool)
-            header = _header(parts, directory, sized, params) | {
+            header = _header(parts, directory, sized, params, show_progress) | {
                 "prompts": [p if isinstance(p, str) else None for p in prompts],
                 "requests": [_told(output) for output in outputs],
                 "steps": steps,
                 "budget": budget,
-                "left_out": left,
             }
-            digest = writer.close(**header)
+            groups = {(seen.tree["step"], seen.tree["layer"]) for seen in watcher.observed}
+            told = len(json.dumps(header)) + len(groups) * _GROUP + _FILES
+            kept, whole, left = choose(watcher.observed, spool, budget - told)
+            writer = TraceWriter(out, header)
+            _store(writer, parts.plan.backend, kept, whole, spool)
+            digest = writer.close(left_out=left)
         finally:
             parts.close()
     nbytes = sum(file.stat().st_size for file in out.iterdir())
@@ -229,14 +231,17 @@ def _told(output: RequestOutput) -> dict[str, Any]:
     }
 
 
-def _header(parts: Assembly, directory: Path, config: EngineConfig, params: SamplingParams) -> dict[str, Any]:
+def _header(
+    parts: Assembly, directory: Path, config: EngineConfig, params: SamplingParams, show_progress: bool | None
+) -> dict[str, Any]:
     flags = config.to_dict()
     flags["model"] = {key: value for key, value in flags["model"].items() if key != "path"}
     numbers = dataclasses.asdict(params).items()
     sampling = {key: value for key, value in numbers if isinstance(value, bool | int | float)}
     return describe(parts.plan.backend) | {
-        "model": model_hashes(directory),
+        "model": model_hashes(directory, show_progress),
         "flags": flags,
+        "flags_sha256": hashlib.sha256(json.dumps(flags, sort_keys=True).encode()).hexdigest(),
         "sampling": sampling,
         "composite": sorted(parts.plan.composite),
     }
@@ -268,11 +273,11 @@ def describe(backend: Backend) -> dict[str, Any]:
     }
 
 
-def model_hashes(directory: Path) -> dict[str, Any]:
+def model_hashes(directory: Path, show_progress: bool | None = None) -> dict[str, Any]:
     """SHA-256 of a model's files, and one that stands for all of them."""
     files = sorted([*directory.glob("*.json"), *directory.glob("*.safetensors")])
     hashes = {}
-    for file in files:
+    for file in tqdm(files, desc="hashing", unit="file", disable=None if show_progress is None else not show_progress):
         with file.open("rb") as opened:
             hashes[file.name] = hashlib.file_digest(opened, "sha256").hexdigest()
     digest = hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()

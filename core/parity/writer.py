@@ -97,7 +97,7 @@ class TraceWriter:
         own = {"format": FORMAT, "version": VERSION, "files": self._files}
         header = {"contract": list(CONTRACT_VERSION)} | self._header | more | own
         name = header_digest(header)
-        told = json.dumps(header | {"sha256": name}, indent=1, allow_nan=False)
+        told = json.dumps(header | {"sha256": name}, allow_nan=False)
         (self.path / HEADER).write_text(told + "\n", encoding="utf-8")
         return name
 
