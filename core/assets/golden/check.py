@@ -109,8 +109,6 @@ def judge(name: str, spec: dict[str, Any], tensors: dict[str, Any], got: dict[st
         need(np.diff(np.sort(found, 1), axis=1) > 0, "an id twice")
         apart = np.abs(np.take_along_axis(scores, found, 1) - np.take_along_axis(scores, best, 1))
         need(apart <= want["slack"][:, None], "an id that does not tie with the best")
-    elif spec["class"] == "P":
-        need((have[:, None] == want["legal"]).any(1), "a token that cannot be drawn")
     elif "split" in spec:  # entries of a cache: codes, then scales; those not written keep their bytes
         need(np.delete(have == want["bits"], want["rows"], 0), "bytes of entries that the call does not name differ")
         quantised(np.split(have[want["rows"]], [spec["split"]], 1), want, spec["fmt"], strict)
