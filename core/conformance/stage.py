@@ -36,8 +36,9 @@ class Stage:
         return {name: _pack(value, self.backend) for name, value in self.case.build(self._seed).items()}
 
     def arguments(self, poison: int = FILL, changed: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Call arguments on the backend, with other data or arguments where given."""
-        made: dict[str, Any] = materialise(self._packed | (changed or {}), self.backend, poison)
+        """Call arguments on the backend, with other data or arguments where given; their scratch holds ``poison``."""
+        with fresh_memory(self.backend, poison):
+            made: dict[str, Any] = materialise(self._packed | (changed or {}), self.backend, poison)
         return made
 
     def again(self, args: dict[str, Any], changed: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -46,6 +46,12 @@ def leaked(call: Call) -> Tensor:
     return torch.where((missing & (junk & 0x7F == 0x7F))[:, None, None], torch.nan, call.run())
 
 
+@fault("NaN leaks from scratch", "kv_load", "main-T17", "poison", may=("values", "rows"))
+def leaked_scratch(call: Call) -> Tensor:
+    scratch = call["cache"].data[-1, 0]  # what an index of -1 reads, times 0
+    return torch.where((call["slots"] < 0).unsqueeze(-1) & (scratch & 0x7F == 0x7F), torch.nan, call.run())
+
+
 @fault("rows past the end read", "grouped_linear", "fp4-T17", "values")
 def past_the_end(call: Call) -> Tensor:
     ends = call["ends"].clone()
