@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tandem.backends.cpu.backend import CpuBackend
+from tandem.cli.main import main
 from tandem.conformance.calls import leaves, run_call
-from tandem.conformance.derive.base import load_all
 from tandem.conformance.formats import encode
 from tandem.conformance.golden import Summary, export
 from tandem.contract import types
@@ -124,7 +124,7 @@ def test_the_reader_is_short_and_needs_numpy_alone(golden: Summary, numpy_alone:
 
 
 def test_every_case_of_every_op_is_written(golden: Summary) -> None:
-    assert set(golden.cases) == {f"{op}/{case.name}" for op in load_all() for case in OP_TABLE[op].cases}
+    assert set(golden.cases) == {f"{op}/{case.name}" for op, spec in OP_TABLE.items() for case in spec.cases}
     files = [f for f in golden.directory.rglob("*") if f.is_file()]
     assert len(files) == 2 * len(golden.cases) + 3  # the index, the reader and its page
     assert golden.nbytes == sum(f.stat().st_size for f in files) < 10_000_000
@@ -253,3 +253,14 @@ def test_a_filtered_export_has_those_cases_alone(golden: Summary, tmp_path: Path
     with pytest.raises(ConfigError, match="no golden case was chosen.*'no_such_op/'"):
         export(tmp_path / "other", "no_such_op/")
     shutil.rmtree(tmp_path / "some")
+
+
+def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "cases"
+    assert main(["conformance", "--golden", str(folder), "--case", "hc_expand/", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["directory"] == str(folder)
+    assert said["cases"] == json.loads((folder / "index.json").read_text())["cases"]
+    assert main(["conformance", "--golden", str(tmp_path / "two"), "--quick", "--backend", "cpu"]) != 0
+    assert "--backend and --quick are about checking a backend" in capsys.readouterr().err
+    assert not (tmp_path / "two").exists()
