@@ -147,22 +147,23 @@ def test_it_holds_l2_from_wheels_in_an_empty_environment(repo_root: Path, tmp_pa
         shutil.copy(repo_root / name, tmp_path / "tandem" / name)
     for name in ("core", "backends", "csrc"):
         shutil.copytree(repo_root / name, tmp_path / "tandem" / name, ignore=ignore)
-    shutil.copytree(repo_root / "examples" / "islands", tmp_path / "islands", ignore=ignore)
-    shutil.copytree(tmp_path / "islands" / "tests", tmp_path / "tests")
+    shutil.copytree(repo_root / "examples" / "islands", tmp_path / "examples" / "islands", ignore=ignore)
+    shutil.copytree(tmp_path / "examples" / "islands" / "tests", tmp_path / "tests")
+    kept["PATH"] = f"{tmp_path / 'empty' / 'bin'}:{kept['PATH']}"
 
-    def clean(*command: str) -> str:
+    def clean(*command: str, returns: int = 0) -> str:
         done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == returns, done.stdout + done.stderr
         return done.stdout
 
     clean(sys.executable, "-m", "venv", "empty")
     pip = ("empty/bin/python", "-m", "pip", "--quiet")
     constraints = ("-c", str(repo_root / "ci" / "constraints.txt"))
-    for source in ("tandem", "islands"):
-        clean(*pip, "wheel", "--no-deps", "-w", f"{source}-wheel", f"./{source}")
-        (wheel,) = (tmp_path / f"{source}-wheel").glob("*.whl")
-        clean(*pip, "install", *constraints, str(wheel))
-        shutil.rmtree(tmp_path / source)
+    for source in ("tandem", "examples/islands"):
+        wheels = tmp_path / f"{Path(source).name}-wheel"
+        clean(*pip, "wheel", "--no-deps", "-w", str(wheels), f"./{source}")
+        clean(*pip, "install", *constraints, *map(str, wheels.glob("*.whl")))
+    shutil.rmtree(tmp_path / "tandem")
     clean(*pip, "install", *constraints, "pytest")
     said = clean("empty/bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
     assert "passed" in said and "skipped" not in said
@@ -170,3 +171,9 @@ def test_it_holds_l2_from_wheels_in_an_empty_environment(repo_root: Path, tmp_pa
     assert (listed["state"], listed["from"]) == ("opens", "tandem-islands")
     report = json.loads(clean("empty/bin/tandem", "conformance", "--backend", "islands", "--level", "L2", "--json"))
     assert report["holds"] and report["claim"] == "L2"
+    # Then docs/PORTING.md from its first command to its last, which has a fault.
+    lines = (repo_root / "docs" / "PORTING.md").read_text(encoding="utf-8").splitlines()
+    *commands, faulty = [line.strip() for line in lines if line.startswith("    ")]
+    for command in commands:
+        clean("bash", "-c", command)
+    assert "FAIL linear/" in clean("bash", "-c", faulty, returns=1)
