@@ -20,7 +20,7 @@ from tandem.contract.cases import CacheInput, WeightInput, materialise
 from tandem.contract.plan import Plan
 from tandem.contract.types import KVCache, KVLayout, PackedWeight, QTensor
 from tandem.errors import TandemError, TraceError
-from tandem.parity import cacheio
+from tandem.parity import cacheio, guard
 from tandem.parity.record import describe
 from tandem.parity.records import Record, View, record_tree
 from tandem.parity.spool import references
@@ -64,7 +64,9 @@ class Replayer:
             TandemError: the call failed.
         """
         try:
-            args = self.arguments(record, self.trace.inputs(record))
+            host = self.trace.inputs(record)
+            guard.check(record.op, host, f"record {record.id}")
+            args = self.arguments(record, host)
             function = self.plan.bind(record.op, record.site, **bound_attrs(record, args))
             with torch.inference_mode():
                 return self._collect(record, args, named_results(record.op, args, function(**args)))

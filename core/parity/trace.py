@@ -167,15 +167,20 @@ class Trace:
             require(name in parameters and name != "parts", where, f"'{record.op}' has no argument '{name[:80]}'")
             annotation = str(parameters[name].annotation)
             require(fits(value, annotation), where, f"argument '{name}' is {type(value).__name__}, not {annotation}")
+            if type(value) is int:
+                integer(value, f"{where}, '{name}'", -limits.MAX_NUMBER, limits.MAX_NUMBER)
         for name, parameter in parameters.items():
             needed = name != "parts" and parameter.default is inspect.Parameter.empty
             require(name in inputs or not needed, where, f"'{record.op}' lacks its argument '{name}'")
         for name in outputs:
             require(name in spec.classes, where, f"'{record.op}' has no output '{name[:80]}'")
-        flows = {path for name, value in inputs.items() for path, _ in units(value, name)}
+        flows = dict(item for name, value in inputs.items() for item in units(value, name))
         for path, (source, leaf) in record.sources.items():
             require(path in flows, where, f"source of '{path[:80]}', which is no input")
             require(source < record.id, where, f"input '{path}' comes from record {source}, which is not earlier")
+            view = record.views.get(path)
+            seen = view is None or view.shape == tuple(flows[path].shape)
+            require(seen, where, f"the view of '{path}' has its own shape")
             made = known.get(source)
             require(made is None or leaf in made, where, f"record {source} has no output '{leaf[:80]}'")
         tree = self._trees[record.id]

@@ -33,7 +33,7 @@ from tandem.parity.trace import Trace
 from tandem.parity.values import leaves, units
 from tandem.sampling.params import SamplingParams
 
-PROMPTS = [list(range(5, 45)), [7, 8, 9]]  # the first takes two chunks
+PROMPTS = [list(range(5, 25)), [7, 8, 9]]
 DRAWN = 2
 GREEDY = SamplingParams(max_tokens=DRAWN, temperature=0.0, seed=0)
 
@@ -123,9 +123,8 @@ def test_the_header_says_what_ran(machines: Machines) -> None:
     assert [r["token_ids"] for r in header["requests"]] == machines.tokens
     assert header["fingerprint"] == CpuBackend(use_native=True).fingerprint()
     assert header["op_table"]["state"] == "frozen"
-    # All positions but that of the last drawn token have a row, in steps of at most 32 rows of a request; requests
-    # that draw come first.
-    assert header["steps"] == [[[0, 0, 32], [1, 0, 3]], [[1, 3, 1], [0, 32, 8]], [[0, 40, 1]]]
+    # All positions but that of the last drawn token have a row.
+    assert header["steps"] == [[[0, 0, 20], [1, 0, 3]], [[0, 20, 1], [1, 3, 1]]]
     assert header["left_out"] == {"records": 0, "rows_of_weights": False}
 
 
@@ -174,11 +173,11 @@ def test_cache_entries_are_those_last_written(machines: Machines) -> None:
             written = call.outputs.get(name)
             for slot, data in zip(written.held, written.data, strict=True) if written is not None else ():
                 held[cache, slot] = item.id, data.tobytes()
-    assert read > 1000
-    # Requests of 41 and 4 rows: a window entry for each row and layer, a compressed one for each pair or row.
-    assert sum(cache == "window.0" for cache, _ in held) <= 41 + 4
-    assert sum(cache == "main.1" for cache, _ in held) == 20 + 2
-    assert sum(cache == "main.4" for cache, _ in held) == 41 + 4
+    assert read > 500
+    # Requests of 21 and 4 rows: a window entry for each row and layer, a compressed one for each pair or row.
+    assert sum(cache == "window.0" for cache, _ in held) <= 21 + 4
+    assert sum(cache == "main.1" for cache, _ in held) == 10 + 2
+    assert sum(cache == "main.4" for cache, _ in held) == 21 + 4
 
 
 def test_layers_are_named(machines: Machines) -> None:

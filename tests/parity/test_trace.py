@@ -19,6 +19,7 @@ from tandem.contract.cases import CacheInput, PartlyUsed, WeightInput
 from tandem.contract.opspec import OP_TABLE
 from tandem.contract.types import CanonicalWeight, QFormat, WeightKind
 from tandem.errors import TraceError
+from tandem.parity import guard
 from tandem.parity.records import Call, Record
 from tandem.parity.trace import Trace, header_digest
 from tandem.parity.values import PartOfWeight
@@ -198,6 +199,8 @@ def set_in(keys: list[Any], value: Any) -> Callable[[list[dict[str, Any]]], None
         (set_in([1, "sources", "x"], [0, "z"]), "record 0 has no output 'z'"),
         (set_in([1, "sources", "w"], [0, "y"]), "source of 'w', which is no input"),
         (set_in([1, "parent"], -1), "expected an integer from 0"),
+        (set_in([1, "views", "x"], {"offset": 0, "shape": [2, 32], "stride": [32, 1]}), "has its own shape"),
+        (set_in([1, "views", "x"], {"offset": -1, "shape": [], "stride": []}), "expected an integer from 0"),
         (set_in([1, "views", "weight"], {}), "a view of 'weight', which has no source"),
         (set_in([1, "inputs", "x", "d"], "f16"), "dtype 'f16' is none of f32"),
         (set_in([1, "inputs", "x", "d"], "f32"), "it has 128 bytes; torch.float32 (1, 64) takes 256"),
@@ -322,3 +325,37 @@ def test_flips_behind_right_hashes_raise_nothing_else(tmp_path: Path) -> None:
             assert all(error.to_dict().values())
             refused += 1
     assert refused > 100
+
+
+def plain(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.value if isinstance(value, PartlyUsed) else value for name, value in arguments.items()}
+
+
+def test_the_guard_lets_every_legal_call_through() -> None:
+    for op in OPS:
+        for case in OP_TABLE[op].cases:
+            guard.check(op, plain(case.build(0)), case.name)
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "value"),
+    [
+        ("index_scores", "lens", 1 << 30),
+        ("index_scores", "table", 1 << 30),
+        ("index_scores", "row_slot", -2),
+        ("attn_block", "main_slots", 24),  # six blocks of four entries
+        ("attn_block", "window_slots", -2),
+        ("kv_write", "slots", 1 << 30),
+        ("embed", "ids", 40),  # of a table of 40 rows
+        ("embed", "ids", -1),
+        ("engram_gather", "rows", 99),  # the first row held is 100
+        ("gather_rows", "index", 1 << 30),
+        ("aux.take", "index", 1 << 30),
+        ("aux.commit", "slots", 6),  # of arrays of six
+    ],
+)
+def test_the_guard_stops_what_points_outside(op: str, name: str, value: int) -> None:
+    arguments = plain(OP_TABLE[op].cases[0].build(0))
+    arguments[name].view(-1)[0] = value
+    with pytest.raises(TraceError, match=f"an index of '{op}' is outside"):
+        guard.check(op, arguments, "record 0")
