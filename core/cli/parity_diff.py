@@ -104,6 +104,6 @@ def run_swap(arguments: argparse.Namespace) -> int:
     print(found.headline())
     for record in found.kept:
         print(f"  record {record.id}: {record.op} {record.site} step {record.step}")
-    if not found.minimal:
+    if found.first is not None and not found.minimal:
         print("  not proved to be the smallest set: the runs ended first")
     return 0

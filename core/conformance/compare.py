@@ -152,7 +152,7 @@ class Quantised:
         if self.fmt == "mxfp8":
             size, negative = codes & 0x7F, codes >> 7
         else:
-            wide = np.stack((codes & 15, codes >> 4), axis=-1).reshape(*codes.shape[:-1], -1)
+            wide = np.stack((codes & 15, codes >> 4), axis=-1).reshape(*codes.shape[:-1], 2 * codes.shape[-1])
             size, negative = wide & 7, wide >> 3
         return np.where(negative == 1, -size.astype(int), size.astype(int))
 

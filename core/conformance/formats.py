@@ -29,7 +29,7 @@ def decode(codes: Array, scales: Array, fmt: str) -> Array:
     if fmt == "mxfp8":
         values = E4M3[codes]
     else:
-        values = E2M1[np.stack((codes & 15, codes >> 4), axis=-1).reshape(*codes.shape[:-1], -1)]
+        values = E2M1[np.stack((codes & 15, codes >> 4), axis=-1).reshape(*codes.shape[:-1], 2 * codes.shape[-1])]
     scale = E4M3[scales] if fmt == "nvfp4" else UE8M0[scales]
     scaled: Array = values * np.repeat(scale, GROUP[fmt], axis=-1)
     return scaled
@@ -61,7 +61,7 @@ def least_power(size: Array, largest: float) -> Array:
 
 def encode(x: Array, fmt: str) -> tuple[Array, Array]:
     """Values [..., N] (float64 holding f32 numbers) to (codes, scales) uint8; groups with a NaN get scale NaN."""
-    grouped = x.reshape(*x.shape[:-1], -1, GROUP[fmt])
+    grouped = x.reshape(*x.shape[:-1], x.shape[-1] // GROUP[fmt], GROUP[fmt])
     amax = np.abs(grouped).max(-1)
     bad = np.isnan(amax)
     amax = np.where(bad, 1.0, amax)

@@ -170,9 +170,7 @@ def _entries(check: Entries, got: torch.Tensor, leaf: str) -> LeafError:
     """Written entries by class Q; an entry that changed and was not written is infinitely far."""
     have = got.numpy()
     parts = [(x[check.written, : check.split], x[check.written, check.split :]) for x in (check.image, have)]
-    error = LeafError(leaf, "steps", 1.0, np.zeros(0), 0.0, None, 0.0, (), False)
-    if len(check.written):
-        error = _steps(Quantised(*parts[0], check.fmt), parts[1], leaf)
+    error = _steps(Quantised(*parts[0], check.fmt), parts[1], leaf)
     kept = np.delete(np.arange(len(check.image)), check.written)
     touched = kept[(have[kept] != check.image[kept]).any(axis=1)]
     if len(touched):
@@ -199,7 +197,7 @@ def _ranks(codes: Array, fmt: str) -> Array:
     if fmt == "mxfp8":
         size, negative = codes & 0x7F, codes >> 7
     else:
-        wide = np.stack((codes & 15, codes >> 4), axis=-1).reshape(*codes.shape[:-1], -1)
+        wide = np.stack((codes & 15, codes >> 4), axis=-1).reshape(*codes.shape[:-1], 2 * codes.shape[-1])
         size, negative = wide & 7, wide >> 3
     return np.where(negative == 1, -size.astype(int), size.astype(int))
 

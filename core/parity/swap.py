@@ -31,6 +31,7 @@ class Swapped:
         kept: the smallest set found whose replacement restores the decision.
         minimal: whether no call of it can be left out; False where the runs ended first.
         runs: replays made.
+        repeats: whether the decision flips again in a second replay.
     """
 
     flip: Flip
@@ -38,6 +39,7 @@ class Swapped:
     kept: tuple[Record, ...]
     minimal: bool
     runs: int
+    repeats: bool = True
 
     def kinds(self) -> list[str]:
         """Kinds of ops of the set."""
@@ -51,6 +53,8 @@ class Swapped:
         """One line."""
         flip = self.flip
         place = f"{flip.kind} at step {flip.step}, {flip.site}, row {flip.row}"
+        if not self.repeats:
+            return f"{place}: it does not flip in a second replay; look for what is not repeatable on this backend"
         if self.first is None:
             return f"{place}: no set of recorded calls restores it; the cause lies outside the recording"
         layer = "" if self.first.layer is None else f" layer {self.first.layer}"
@@ -67,6 +71,7 @@ class Swapped:
             "kinds": self.kinds(),
             "layers": self.layers(),
             "minimal": self.minimal,
+            "repeats": self.repeats,
             "runs": self.runs,
         }
 
@@ -91,6 +96,8 @@ def search(flip: Flip, before: Sequence[Record], restores: Restores, runs: int =
         runs: most replays.
     """
     budget = Budget(runs)
+    if budget.take() and restores(frozenset()):
+        return Swapped(flip, None, (), False, budget.spent, repeats=False)
     budget.take()
     if not restores(frozenset(record.id for record in before)):
         return Swapped(flip, None, (), False, budget.spent)

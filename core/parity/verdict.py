@@ -15,6 +15,8 @@ from tandem.parity.diff import Difference, OpDiff
 from tandem.parity.measure import TIE, LeafError, finite
 
 CLASSES = {"floors": "A", "ulp": "U", "steps": "Q", "elements": "X", "form": "its form"}
+# Why an op outside its class is to blame.
+OWN = "the call is judged on the inputs it was given, so nothing in it is inherited"
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Verdict:
         metric, value, threshold, floor, index: the number that decides; `floor` is one unit of the metric.
         flip: the first decision that is a defect, or for TIE the widest tie.
         command: shows that call again.
-        notes: what else must be known, what forbids or weakens the verdict first.
+        reason: why the number decides.
+        notes: what else must be known.
     """
 
     status: str
@@ -47,6 +50,7 @@ class Verdict:
     index: tuple[int, ...] = ()
     flip: Flip | None = None
     command: str = ""
+    reason: str = OWN
     notes: list[str] = field(default_factory=list)
 
     def headline(self) -> str:
@@ -77,7 +81,7 @@ class Verdict:
         return ParityFail(
             self._blamed(),
             where=f"{self.site}, record {self.record}, backend '{self.side}'{output}",
-            why=floor + (self.notes[0] if self.notes else "the call is judged on its own inputs, nothing is inherited"),
+            why=floor + self.reason,
             fix=f"rerun: {self.command}",
         )
 
@@ -99,6 +103,7 @@ class Verdict:
             "floor": None if self.floor is None else finite(self.floor),
             "first_index": list(self.index),
             "flip": None if self.flip is None else self.flip.to_json(),
+            "reason": self.reason,
             "command": self.command,
             "notes": self.notes,
         }
@@ -145,10 +150,11 @@ def _op_fail(found: Difference, op: OpDiff, trace: Path, notes: list[str]) -> Ve
     flip = next((flip for flip in found.flips if flip.cause == record.id), None)
     if leaf is None:
         leaf = LeafError("", "error", 0.0, np.array([np.inf]), np.inf, None, np.inf, (), True, op.error)
-    told = [leaf.note, *notes] if leaf.note else notes
+    both = "; the recording is outside its class too" if op.outside and op.outside_one else ""
     return Verdict(
         "FAIL", side, record.op, record.site, record.layer, record.step, record.id, leaf.leaf, leaf.metric, leaf.value,
-        leaf.threshold, leaf.floor, leaf.first, flip, command(found, op.record.id, trace), told,
+        leaf.threshold, leaf.floor, leaf.first, flip, command(found, op.record.id, trace),
+        (leaf.note or OWN) + both, notes,
     )  # fmt: skip
 
 
@@ -157,7 +163,7 @@ def _flip_fail(found: Difference, flip: Flip, trace: Path, notes: list[str]) -> 
     why = "no recorded op is outside its class, so the cause lies outside the recorded calls: record more layers"
     return Verdict(
         "FAIL", found.names[1], op.record.op, flip.site, flip.layer, flip.step, flip.record, flip.kind, "margin",
-        flip.units, TIE, flip.floor, (flip.row,), flip, command(found, flip.record, trace), [why, *notes],
+        flip.units, TIE, flip.floor, (flip.row,), flip, command(found, flip.record, trace), why, notes,
     )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def test_a_flip_that_no_recorded_op_explains(tmp_path: Path) -> None:
     other = write(tmp_path / "b", [(alone, drawn(logits + move(0, 1, 1.5)))], backend="two")
     outcome = verdict(diff(Side(one), Side(other)), one.path)
     assert (outcome.status, outcome.op, outcome.metric) == ("FAIL", "sample", "margin")
-    assert "record more layers" in outcome.notes[0]
+    assert "record more layers" in outcome.reason
 
 
 def test_local_and_inherited_error_are_kept_apart(tmp_path: Path) -> None:
@@ -131,12 +131,14 @@ def test_local_and_inherited_error_are_kept_apart(tmp_path: Path) -> None:
 
 def test_other_models_are_refused_and_other_flags_told(tmp_path: Path) -> None:
     calls = [(HEAD, head())]
-    one = write(tmp_path / "a", calls, flags={"seed": 1})
+    one = write(tmp_path / "a", calls, flags={"model": {"seed": 1}, "backend": {"name": "one"}})
     with pytest.raises(TraceError, match="model.sha256 differs: m and n"):
         diff(Side(one), Side(write(tmp_path / "b", calls, model={"sha256": "n", "config": "c", "tokenizer": "t"})))
-    outcome = verdict(diff(Side(one), Side(write(tmp_path / "c", calls, flags={"seed": 2}))), one.path)
+    flags = {"model": {"seed": 2}, "backend": {"name": "two"}}
+    outcome = verdict(diff(Side(one), Side(write(tmp_path / "c", calls, flags=flags))), one.path)
     assert outcome.status == "PASS"
-    assert outcome.notes[0].startswith("flags differs: {'seed': 1} and {'seed': 2}")
+    assert sum("differs" in note for note in outcome.notes) == 1  # the backend is meant to differ
+    assert outcome.notes[0].startswith("flags.model.seed differs: 1 and 2; ")
     with pytest.raises(TraceError, match="no record in common"):
         diff(Side(one), Side(write(tmp_path / "d", [(SAMPLE, drawn(head().outputs["y"]))])))
 
@@ -148,12 +150,34 @@ def test_stop_reasons(tmp_path: Path) -> None:
     assert diff(Side(one), Side(other)).stops == [(1, "stop (2)", "length")]
 
 
-def test_the_error_says_what_where_why_and_the_command(tmp_path: Path) -> None:
+def test_the_command_of_a_failure(tmp_path: Path) -> None:
     _, outcome = two(tmp_path, move(0, 1, 1.5))
-    text = str(outcome.error())
-    assert text.startswith("op 'linear' step 0 row 0: ")
-    assert "floors > class A, 4. Where: head, record 4, backend 'two', output y first at [0, 1]. Why: floor=" in text
-    assert f"rerun: tandem parity replay {tmp_path}/a --backend two --mode local --op linear --step 0" in text
+    replay = f"tandem parity replay {tmp_path}/a --backend two --mode local --op linear --step 0 --out a-linear"
+    assert outcome.command == f"{replay} && tandem parity diff {tmp_path}/a a-linear"
+
+
+def test_the_error_word_for_word() -> None:
+    outcome = Verdict(
+        "FAIL", "mydevice", "rms_norm", "layers.7.attn.q_norm", 7, 3, 812, "y", "ulp", 3.0, 1.0, 2.0**-8, (41, 5),
+        command="tandem parity replay A.trace --op rms_norm",
+    )  # fmt: skip
+    assert str(outcome.error()) == (
+        "op 'rms_norm' layer 7 step 3 row 41: 3 ulp > U(1). "
+        "Where: layers.7.attn.q_norm, record 812, backend 'mydevice', output y first at [41, 5]. "
+        "Why: floor=0.00391; the call is judged on the inputs it was given, so nothing in it is inherited. "
+        "Fix: rerun: tandem parity replay A.trace --op rms_norm."
+    )
+    assert outcome.headline() == "FAIL: op 'rms_norm' layer 7 step 3 row 41: 3 ulp > U(1)"
+
+
+def test_both_sides_outside(tmp_path: Path) -> None:
+    """A fault that both backends share is no difference, and still no truth."""
+    right = head()
+    wrong = [(HEAD, Call(right.inputs, {"y": right.outputs["y"] + 1}))]
+    one, other = write(tmp_path / "a", wrong), write(tmp_path / "b", wrong, backend="two")
+    outcome = verdict(diff(Side(one), Side(other)), one.path)
+    assert (outcome.status, outcome.side) == ("FAIL", "two")
+    assert outcome.reason.endswith("; the recording is outside its class too")
 
 
 def test_results_hold_what_the_page_shows(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Intervals and divergences against numbers worked out by hand or from tables."""
+"""Intervals, divergences and searches against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from tandem.errors import ConfigError
 from tandem.parity.ddmin import Budget, minimise
+from tandem.parity.decisions import Flip
+from tandem.parity.records import Record
 from tandem.parity.statistics import bootstrap_mean, kl, model_level, smallest_detectable, wilson
+from tandem.parity.swap import chosen_flip, search
 
 
 def test_wilson() -> None:
@@ -67,3 +71,37 @@ def test_delta_debugging_finds_the_pair() -> None:
     assert budget.spent == len(tried) < 60
     assert minimise(range(16), works, Budget(3))[1] is False
     assert minimise([5], works, Budget(0)) == ([5], True)
+
+
+CALLS = [Record(number, 0, number, f"op{number % 3}", "site", number // 3, 1) for number in range(12)]
+FLIP = Flip("entries", 12, 0, 4, "site", 0, (1,), (2,), 1.0, 1.0)
+
+
+def test_swap_bisects_the_order_of_the_run() -> None:
+    """Taking calls 0 to 7 restores the decision, and 7 alone does."""
+    found = search(FLIP, CALLS, lambda taken: 7 in taken)
+    assert (found.first, found.kept, found.minimal) == (CALLS[7], (CALLS[7],), True)
+    assert found.runs == 7  # none, all, four halvings, the call alone
+    assert "op 'op1' layer 2 step 0 alone restores it" in found.headline()
+
+
+def test_swap_shrinks_a_set_of_several() -> None:
+    found = search(FLIP, CALLS, lambda taken: {2, 7} <= taken)
+    assert (found.first, found.kept, found.minimal) == (CALLS[7], (CALLS[2], CALLS[7]), True)
+    assert (found.kinds(), found.layers()) == (["op1", "op2"], [0, 2])
+    assert search(FLIP, CALLS, lambda taken: {2, 7} <= taken, runs=8).minimal is False
+
+
+def test_swap_that_cannot_find_anything() -> None:
+    outside = search(FLIP, CALLS, lambda taken: False)
+    assert (outside.first, outside.kept) == (None, ())
+    assert "outside the recording" in outside.headline()
+    once = search(FLIP, CALLS, lambda taken: True)
+    assert not once.repeats
+    assert "does not flip in a second replay" in once.headline()
+
+
+def test_a_decision_is_named() -> None:
+    assert chosen_flip([FLIP], "") == chosen_flip([FLIP], "entries:0:0") == chosen_flip([FLIP], "entries:0:0:4") == FLIP
+    with pytest.raises(ConfigError, match="decision 'token:1:0' did not flip.*entries:0:0:4"):
+        chosen_flip([FLIP], "token:1:0")
