@@ -22,7 +22,7 @@ from tandem.contract.opspec import CONTRACT_VERSION
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:core|backends|csrc|tests|docs|examples|ci)/[\w./*]*)(?:: ([\w.]+))?`")
-DOCUMENTS = ["README.md", "docs/CONTRACT.md", "docs/PORTING.md", "docs/TOUR.md", "docs/ORACLE.md"]
+DOCUMENTS = ["README.md", "docs/CONTRACT.md", "docs/PORTING.md", "docs/TOUR.md", "docs/ORACLE.md", "docs/PARITY.md"]
 
 
 @cache
