@@ -105,3 +105,5 @@ def test_a_decision_is_named() -> None:
     assert chosen_flip([FLIP], "") == chosen_flip([FLIP], "entries:0:0") == chosen_flip([FLIP], "entries:0:0:4") == FLIP
     with pytest.raises(ConfigError, match="decision 'token:1:0' did not flip.*entries:0:0:4"):
         chosen_flip([FLIP], "token:1:0")
+    with pytest.raises(ConfigError, match="no decision flipped"):
+        chosen_flip([], "")
