@@ -138,7 +138,9 @@ def _selection(record: Record, call: Call, find: Find) -> Choice:
         names = host(producer[1].inputs["entries"])
         index = np.where(index >= 0, np.take_along_axis(names, np.maximum(index, 0), axis=1), -1)
     chosen = [frozenset(i for i in row if i >= 0) for row in index.tolist()]
-    return Choice("blocks" if op == "block_max" else "entries", chosen, scores, names)
+    # Only scores of blocks hold +inf, for the block of the row itself; the op that made them may be left out.
+    blocks = op == "block_max" or (not op and bool(np.isposinf(scores).any()))
+    return Choice("blocks" if blocks else "entries", chosen, scores, names)
 
 
 def flips(record: Record, one: Choice, two: Choice, floor: Callable[[], Array]) -> Iterator[Flip]:

@@ -113,6 +113,7 @@ class Difference:
         headers: header fields that differ and should not.
         ops: matched calls in the order of the run.
         unmatched: records of A that B does not have.
+        left_out: calls that A's recording left out to keep its budget.
         flips: decisions that differ.
         margins: of the logits, one for each row compared.
         decided: decisions compared, by kind: rows, and rows that flipped.
@@ -127,6 +128,7 @@ class Difference:
     headers: list[HeaderMismatch]
     ops: list[OpDiff] = field(default_factory=list)
     unmatched: list[Record] = field(default_factory=list)
+    left_out: int = 0
     flips: list[Flip] = field(default_factory=list)
     margins: list[Margin] = field(default_factory=list)
     decided: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -147,6 +149,7 @@ class Difference:
             "headers": [item.to_json() for item in self.headers],
             "ops": [op.to_json() for op in self.ops],
             "unmatched": [record.id for record in self.unmatched],
+            "left_out": self.left_out,
             "flips": [flip.to_json() for flip in self.flips],
             "margins": [[m.step, m.row, finite(m.floors), m.flipped] for m in self.margins],
             "flip_rates": {kind: rate.to_json() for kind, rate in self.rates().items()},
@@ -179,6 +182,8 @@ def diff(one: Side, two: Side, progress: bool = False, legal: Legal | None = Non
             why="no call has the same step, site and op",
             fix="record the same prompts with the same flags, or diff a trace with its own replay",
         )
+    left = one.trace.header.get("left_out")
+    found.left_out = int(left.get("records", 0)) if isinstance(left, dict) else 0
     here = {a.id for a, _ in pairs}
     found.unmatched = [record for record in one.trace.records if record.id not in here]
     greatest = 0.0

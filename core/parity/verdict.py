@@ -179,6 +179,8 @@ def command(found: Difference, record: int, trace: Path) -> str:
 
 def _notes(found: Difference) -> list[str]:
     notes = [item.text() for item in found.headers]
+    if found.left_out:
+        notes.append(f"the recording left out {found.left_out} calls to keep its budget; they are not compared")
     if found.unmatched:
         notes.append(f"{len(found.unmatched)} of {len(found.unmatched) + len(found.ops)} records were not compared: "
                      f"the other trace has none of them")  # fmt: skip

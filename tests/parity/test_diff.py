@@ -131,7 +131,9 @@ def test_local_and_inherited_error_are_kept_apart(tmp_path: Path) -> None:
 
 def test_other_models_are_refused_and_other_flags_told(tmp_path: Path) -> None:
     calls = [(HEAD, head())]
-    one = write(tmp_path / "a", calls, flags={"model": {"seed": 1}, "backend": {"name": "one"}})
+    one = write(
+        tmp_path / "a", calls, flags={"model": {"seed": 1}, "backend": {"name": "one"}}, left_out={"records": 7}
+    )
     with pytest.raises(TraceError, match="model.sha256 differs: m and n"):
         diff(Side(one), Side(write(tmp_path / "b", calls, model={"sha256": "n", "config": "c", "tokenizer": "t"})))
     flags = {"model": {"seed": 2}, "backend": {"name": "two"}}
@@ -139,6 +141,7 @@ def test_other_models_are_refused_and_other_flags_told(tmp_path: Path) -> None:
     assert outcome.status == "PASS"
     assert sum("differs" in note for note in outcome.notes) == 1  # the backend is meant to differ
     assert outcome.notes[0].startswith("flags.model.seed differs: 1 and 2; ")
+    assert outcome.notes[1] == "the recording left out 7 calls to keep its budget; they are not compared"
     with pytest.raises(TraceError, match="no record in common"):
         diff(Side(one), Side(write(tmp_path / "d", [(SAMPLE, drawn(head().outputs["y"]))])))
 
