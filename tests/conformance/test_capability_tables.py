@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tandem_islands.backend import IslandsBackend
 
 from tandem.backends.ascend.backend import AscendBackend
 from tandem.backends.cpu.backend import CpuBackend
@@ -121,15 +122,18 @@ def test_the_list_and_the_matrix_show_levels(capsys: pytest.CaptureFixture[str])
     assert shown == {"op": "(level)", "cpu": "L2", "cuda": "unverified", "ascend": "unverified"}
 
 
-@pytest.mark.skipif(not native_status().available, reason="the table is of the native kernels, which are not built")
-def test_the_table_of_the_cpu_is_up_to_date() -> None:
-    """If this fails: tandem conformance --backend cpu --level L2 --emit backends/cpu/capabilities.toml."""
-    table = tomllib.loads((package_folder(CpuBackend) / TABLE_FILE).read_text())
-    fixed = static_part(CpuBackend(use_native=True))
-    kept = {name: table[name] for name in fixed if name != "ops"}
+@pytest.mark.parametrize("name", ["cpu", "islands"])
+def test_tables_are_up_to_date(name: str) -> None:
+    """If this fails: tandem conformance --backend NAME --level L2 --emit, to the file beside the backend's code."""
+    if name == "cpu" and not native_status().available:
+        pytest.skip("the table is of the native kernels, which are not built")
+    backend = CpuBackend(use_native=True) if name == "cpu" else IslandsBackend.open(0, {})
+    table = tomllib.loads((package_folder(type(backend)) / TABLE_FILE).read_text())
+    fixed = static_part(backend)
+    kept = {key: table[key] for key in fixed if key != "ops"}
     kept["ops"] = {op: {k: v for k, v in record.items() if k != "worst"} for op, record in table["ops"].items()}
     assert kept == fixed
-    assert standing(CpuBackend).level == table["level"] == "L2"
+    assert standing(type(backend)).level == table["level"] == "L2"
 
 
 @pytest.mark.slow
