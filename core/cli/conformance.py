@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--backend", metavar="NAME", help="backend, NAME or NAME:INDEX; default: that of a run")
     parser.add_argument("--level", choices=LEVELS, default="L1", help="suites up to this level (default L1)")
     parser.add_argument("--quick", action="store_true", help="fewer row counts and repeats; shows no level")
-    parser.add_argument("--case", default="", metavar="FILTER", help="part of a case string op/case/check")
+    parser.add_argument("--case", default="", metavar="FILTER", help="OP/, or any part of op/case/check")
     parser.add_argument("--golden", type=Path, metavar="DIR", help="write golden cases instead, op/case by --case")
     parser.add_argument("--emit", type=Path, metavar="FILE", help="write the capability table")
     parser.add_argument("--report", type=Path, metavar="DIR", help="write results.json and report.txt")

@@ -23,6 +23,7 @@ from tqdm import tqdm
 from tandem.conformance.calls import run_call
 from tandem.conformance.derive.base import View, load_all
 from tandem.conformance.golden_outputs import describe
+from tandem.conformance.select import selected
 from tandem.contract.cases import CacheInput, PartlyUsed, WeightInput, materialise
 from tandem.contract.opspec import CONTRACT_VERSION, Case, OpSpec, iter_ops, table_signature
 from tandem.contract.plan import Plan
@@ -54,12 +55,13 @@ class Summary:
 
 
 def export(directory: Path, case: str = "", progress: bool = False) -> Summary:
-    """Write the golden cases whose name ``op/case`` contains ``case`` into a new or empty directory.
+    """Write the golden cases ``op/case`` that a filter selects (see `selected`) into a new or empty directory.
 
     Raises:
         ConfigError: the directory holds files, or no case matches.
     """
-    chosen = [(spec, one) for spec, one in _cases() if case in case_name(spec, one)]
+    wanted = selected((case_name(spec, one) for spec, one in _cases()), case)
+    chosen = [(spec, one) for spec, one in _cases() if case_name(spec, one) in wanted]
     if not chosen:
         raise ConfigError(
             "no golden case was chosen",

@@ -11,6 +11,7 @@ from tandem.conformance.compare import Mismatch
 from tandem.conformance.jobs import Job
 from tandem.conformance.levels import every_job
 from tandem.conformance.report import LEVELS, Report, Result
+from tandem.conformance.select import selected
 from tandem.conformance.speed import measure, stated_floors
 from tandem.contract.backend import Backend
 from tandem.contract.opspec import CONTRACT_VERSION, table_state
@@ -26,7 +27,7 @@ def run(
         backend: an open backend; it stays open.
         level: ``L0`` to ``L3``; each contains those before it.
         quick: fewer row counts and repeats; shows no level.
-        case: part of the case string ``op/case/check``; a whole case string selects that one alone.
+        case: filter of case strings ``op/case/check``; `selected` says what it means.
         progress: show a progress bar where standard error is a terminal.
     Raises:
         ConfigError: there is no such level, or no check of it matches ``case``.
@@ -39,8 +40,8 @@ def run(
             fix="name one of them",
         )
     jobs = list(every_job(backend, level, quick))
-    exact = [job for job in jobs if job.name == case]
-    chosen = exact or [job for job in jobs if case in job.name]
+    names = selected((job.name for job in jobs), case)
+    chosen = [job for job in jobs if job.name in names]
     if not chosen:
         raise ConfigError(
             "no check matches",
@@ -53,6 +54,7 @@ def run(
     speed = {} if case or level != "L3" else measure(backend, quick)
     return Report(
         backend=backend.name,
+        index=backend.device.index or 0,
         level=level,
         quick=quick,
         case=case,

@@ -58,6 +58,7 @@ class Report:
         batch_invariant: whether the backend claims it.
         speed: per op median microseconds and share of their sum; empty below L3.
         floors: per op the slowest median microseconds that the port states.
+        index: of the device.
     """
 
     backend: str
@@ -70,6 +71,7 @@ class Report:
     batch_invariant: bool
     speed: dict[str, dict[str, float]] = field(default_factory=dict)
     floors: dict[str, float] = field(default_factory=dict)
+    index: int = 0
     date: str = field(default_factory=lambda: time.strftime("%Y-%m-%d", time.gmtime()))
 
     @property
@@ -97,8 +99,9 @@ class Report:
 
     def rerun(self, result: Result) -> str:
         """The command that runs one check again."""
+        device = self.backend + (f":{self.index}" if self.index else "")
         level = "" if result.suite in ("L0", "L1") else f" --level {result.suite}"
-        return f"tandem conformance --backend {shlex.quote(self.backend)}{level} --case {shlex.quote(result.name)}"
+        return f"tandem conformance --backend {shlex.quote(device)}{level} --case {shlex.quote(result.name)}"
 
     def worst(self) -> dict[str, dict[str, Measured]]:
         """By op and output, the worst measurement of all cases: the one nearest to its limit."""

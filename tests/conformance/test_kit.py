@@ -18,6 +18,7 @@ from tandem.cli.main import main
 from tandem.conformance import claims
 from tandem.conformance.kit import run
 from tandem.conformance.report import Report, Result, failure_lines
+from tandem.conformance.select import selected
 from tandem.contract.capabilities import Capabilities, OpCap
 from tandem.contract.opspec import OP_TABLE, OpFunction
 from tandem.errors import ConfigError
@@ -113,6 +114,12 @@ def test_a_filter_is_a_part_or_one_whole_name() -> None:
     assert [result.name for result in whole.results] == ["linear/bf16-T17/values"]  # no group_linear, no -T17 of others
     part = run(backend, "L1", case="linear/bf16-T17/")
     assert {result.check for result in part.results} == {"values", "poison", "sentinel", "repeat", "read-only", "rows"}
+    # A filter that begins with an op and a slash is of that op alone, any other is of all that contain it.
+    assert {result.op for result in run(backend, "L1", case="hc_mix/").results} == {"hc_mix"}
+    names = [f"{op}/random/values" for op in ("linear", "group_linear", "grouped_linear")]
+    assert selected(names, "linear/") == selected(names, "linear/ran") == {"linear/random/values"}
+    assert selected(names, "linear") == selected(names, "/values") == set(names)
+    assert selected(names, "p_linear/") == {"group_linear/random/values"} and not selected(names, "rope/")
     with pytest.raises(ConfigError, match="no check matches"):
         run(backend, "L1", case="no-such-op")
     with pytest.raises(ConfigError, match="L9"):

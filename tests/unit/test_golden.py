@@ -241,6 +241,8 @@ def test_cases_are_listed_by_filter(golden: Summary, numpy_alone: Path) -> None:
     status, lines = reader(golden, numpy_alone, "list", "hc_post/")
     assert status == 0 and "hc_post/random-T1: y, trunk, post, comb" in lines
     assert len([line for line in lines if line]) == len(OP_TABLE["hc_post"].cases)
+    lines = reader(golden, numpy_alone, "list", "linear/")[1]  # no group_linear
+    assert len([line for line in lines if line]) == len(OP_TABLE["linear"].cases)
 
 
 def test_a_filtered_export_has_those_cases_alone(golden: Summary, tmp_path: Path) -> None:

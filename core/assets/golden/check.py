@@ -131,7 +131,9 @@ def main(argv: list[str]) -> int:
     if argv[:1] not in (["list"], ["check"]) or not (listing or rest):
         sys.exit(__doc__)
     wanted, tally = "".join(rest[not listing :][:1]), {"pass": 0, "FAIL": 0, "none": 0}
-    for case in (c for c in json.loads((HERE / "index.json").read_text())["cases"] if wanted in c):
+    cases = json.loads((HERE / "index.json").read_text())["cases"]
+    begin = [c for c in cases if c == wanted] or [c for c in cases if "/" in wanted and c.startswith(wanted)]
+    for case in begin or [c for c in cases if wanted in c]:
         if listing:
             print(f"{case}: {', '.join(load(case)[0]['inputs'])}")
             continue
