@@ -87,21 +87,34 @@ class Selected:
 
 @dataclass(frozen=True)
 class Ulps:
-    """Class U(n): within n ulp of the output dtype of the float64 value rounded once; `rows` limits what counts."""
+    """Class U(n): within n ulp of the output dtype of the float64 value rounded once.
+
+    Args:
+        rows: those that count, bool; None for all.
+        floor: what f32 may lose in the terms of a short sum, in units of the output; it is added to the n ulp, for
+            where the terms cancel nothing is left of the value that an ulp could be measured by.
+    """
 
     value: Array
     n: int
     rows: Array | None = None
+    floor: Array | None = None
+
+    def unit(self, rounded: Array, dtype: str) -> Array:
+        """Size of one unit of the class, of which n are allowed, by element."""
+        step = ulp(rounded, dtype)
+        return step if self.floor is None else step + np.nan_to_num(self.floor, posinf=0.0) / self.n
 
     def check(self, got: torch.Tensor, label: str) -> Measured:
         """Measure; raises Mismatch outside the class."""
         dtype = "bf16" if got.dtype is torch.bfloat16 else "f32"
         have, want = host(got), np.asarray(self.value)
-        if self.rows is not None:
-            have, want = have[self.rows], want[self.rows]
         rounded = round_bf16(want) if dtype == "bf16" else want.astype(np.float32).astype(np.float64)
-        counted = None if self.rows is None else np.flatnonzero(self.rows)
-        return _within(have, rounded, ulp(rounded, dtype), self.n, "ulp", label, counted)
+        unit, counted = self.unit(rounded, dtype), None
+        if self.rows is not None:
+            have, rounded, unit = have[self.rows], rounded[self.rows], unit[self.rows]
+            counted = np.flatnonzero(self.rows)
+        return _within(have, rounded, unit, self.n, "ulp", label, counted)
 
 
 @dataclass(frozen=True)

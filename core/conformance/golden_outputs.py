@@ -86,7 +86,8 @@ def _parts(check: Check, tensor: Tensor) -> dict[str, Tensor]:
         return {"bits": _exact(check.value, tensor)}
     if isinstance(check, Ulps):
         rows = {} if check.rows is None else {"rows": torch.from_numpy(np.flatnonzero(check.rows).astype(np.int32))}
-        return {"value": _f64(check.value), **rows}
+        floor = {} if check.floor is None else {"floor": _f64(np.nan_to_num(check.floor, posinf=0.0))}
+        return {"value": _f64(check.value), **floor, **rows}
     if isinstance(check, Accumulated):
         return {"value": _f64(check.value), "floor": _f64(check.floor)}
     if isinstance(check, Selected):

@@ -116,7 +116,7 @@ def measure(check: Check, got: Any, leaf: str) -> LeafError:
         unit = np.broadcast_to(check.floor + check.n * ulp(peak, dtype) / FLOORS, want.shape)
         return _result(leaf, "floors", FLOORS, _distance(have, want) / unit, unit, apart)
     rounded = round_bf16(want) if dtype == "bf16" else want.astype(np.float32).astype(np.float64)
-    unit = ulp(rounded, dtype)
+    unit = check.unit(rounded, dtype)
     error = _distance(have, rounded) / unit
     if check.rows is not None:
         error = np.where(check.rows.reshape(-1, *[1] * (error.ndim - 1)), error, 0.0)

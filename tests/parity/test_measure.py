@@ -29,6 +29,61 @@ def test_ulps_of_bf16() -> None:
     assert error.relative == 3 * 2.0**-7
 
 
+def cancelling(case: str) -> tuple[dict[str, Any], np.ndarray[Any, Any], float]:
+    """Arguments of a case whose first row has terms +-1/3 and +-1/7 that cancel in element 5 but for one f32 place.
+
+    With them the exact sum over the streams, f64 [T, H], and what f32 may lose in that element.
+    """
+    data = next(c for c in OP_TABLE[case].cases if c.name == "random-T2").build(0)
+    trunk, pre = data["trunk"], data["pre_prev" if case == "hc_enter" else "pre"]
+    third = torch.tensor(1 / 3)
+    pre[0] = torch.stack((third, torch.nextafter(third, torch.tensor(1.0)), torch.tensor(1 / 7), torch.tensor(1 / 7)))
+    trunk[0, :, 5] = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    value = torch.einsum("tm,tmh->th", pre.double(), trunk.double()).numpy()
+    assert value[0, 5] == -(2.0**-25), "the distance of neighbours of 1/3"
+    return data, value, 4 * 2.0**-24 * float(pre[0].double().sum())
+
+
+def test_terms_that_cancel_may_lose_what_f32_loses() -> None:
+    data, value, lost = cancelling("hc_collapse")
+
+    def error(moved: float) -> Any:
+        x = torch.from_numpy(value.copy())
+        x[0, 5] += moved
+        return judge("hc_collapse", Call(data, {"x": x.bfloat16()}))[0]
+
+    assert 0.8 < error(0.9 * lost).value < 1.0, "many places of what is left, but no more than f32 may lose"
+    assert error(1.1 * lost).outside and error(1.1 * lost).first == (0, 5)
+
+
+def test_the_norm_carries_what_cancelling_terms_lose() -> None:
+    data, value, lost = cancelling("hc_enter")
+    outputs = run_call(host_plan(), "hc_enter", materialise(data, host_plan().backend, 0xFF))
+    eps, weight = data["weights"].norm_eps, data["norm_weight"].double()
+
+    def error(moved: float) -> Any:
+        x = torch.from_numpy(value.copy())
+        x[0, 5] += moved
+        x = x.bfloat16().double()
+        x = x / torch.sqrt(x.square().mean(dim=1, keepdim=True) + eps) * weight
+        return next(e for e in judge("hc_enter", Call(data, outputs | {"x": x.bfloat16()})) if e.leaf == "x")
+
+    assert 1.5 < error(0.9 * lost).value < 2.0
+    assert error(1.1 * lost).outside and error(1.1 * lost).first == (0, 5)
+
+
+def test_a_rotation_may_cancel_too() -> None:
+    # a cos - b sin of equal terms is 0; f32 may lose a place of each term: 2 * 2^-24 * (0.6 + 0.6).
+    turn = torch.tensor([[0.8, 0.6]])
+    x = torch.tensor([[[0.75, 1.0]]], dtype=torch.bfloat16)
+    exact = 0.75 * float(turn[0, 0]) - float(turn[0, 1])
+    for moved, outside in ((0.9, False), (1.1, True)):
+        first = exact + moved * 2 * 2.0**-24 * 1.2
+        y = torch.tensor([[[first, 0.75 * 0.6 + 0.8]]]).bfloat16()
+        error = judge("rope", Call({"x": x, "cos_sin": turn}, {"y": y}))[0]
+        assert error.outside == outside, (error.value, error.first)
+
+
 def test_floors_count_the_rounding_of_the_output() -> None:
     # The gate is 4 floors and one f32 ulp of the row's greatest value, here 2^-23 * 2 of 3.0.
     floor, ulp = 1e-3, 2.0**-22

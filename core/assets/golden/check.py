@@ -65,7 +65,7 @@ def near(have: Any, want: dict[str, Any], spec: dict[str, Any], strict: Any) -> 
     value, dtype = want["value"], spec["dtype"]
     if spec["class"] == "U":
         value = np.where(np.isfinite(value), np.round(value / step(value, dtype)) * step(value, dtype), value)
-        limit = spec["ulps"] * step(value, dtype)
+        limit = spec["ulps"] * step(value, dtype) + want.get("floor", 0.0)
     else:
         peak = np.max(np.where(np.isfinite(value), np.abs(value), 0.0), -1, keepdims=True, initial=0.0)
         limit = spec["ulps"] * step(peak, dtype) + 4 * want["floor"]

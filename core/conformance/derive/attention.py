@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tandem.conformance.compare import Accumulated, Array, Entries, Exact, Quantised, Ulps
-from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, normalise, rotate
+from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, normalise, rotate, short_sum
 from tandem.conformance.formats import encode, round_bf16
 
 
@@ -54,7 +54,7 @@ def compress_update(v: View, got: dict[str, Any]) -> dict[str, Check]:
     rows, ratio = v.raw["rows"], v.raw["ratio"]
     gate, value, state = v["gate"], v["value"], v["state"].copy()
     ring = state.shape[1]
-    latent, complete = np.zeros(value.shape), np.zeros(len(value), dtype=bool)
+    latent, lost, complete = np.zeros(value.shape), np.zeros(value.shape), np.zeros(len(value), dtype=bool)
     for t, (slot, position) in enumerate(zip(v.of(rows.slot), v.of(rows.positions), strict=True)):
         if slot < 0:
             continue
@@ -65,9 +65,9 @@ def compress_update(v: View, got: dict[str, Any]) -> dict[str, Check]:
         group = [state[slot, p % ring] for p in range(position - ratio + 1, position + 1)]
         for d in range(value.shape[1]):
             weights = [math.exp(float(entry[0, d])) for entry in group]
-            pooled = sum(w * float(entry[1, d]) for w, entry in zip(weights, group, strict=True))
-            latent[t, d] = pooled / sum(weights)
-    return {"latent": Ulps(latent, 1, complete), "state": Exact(state[:-1])}
+            shares = [w / sum(weights) * float(entry[1, d]) for w, entry in zip(weights, group, strict=True)]
+            latent[t, d], lost[t, d] = short_sum(np.array(shares), axis=0)
+    return {"latent": Ulps(latent, 1, complete, lost), "state": Exact(state[:-1])}
 
 
 @derives("index_query")

@@ -159,6 +159,27 @@ def mean_square(x: Array) -> Array:
     return mean
 
 
+def short_sum(terms: Array, axis: int) -> tuple[Array, Array]:
+    """A sum in float64, and what f32 may lose in it: half an ulp of the terms' magnitudes for each of its roundings.
+
+    One rounding for each product, one for each addition: no order of m terms loses more than m * 2^-24 * sum |term|.
+    """
+    value: Array = terms.sum(axis=axis)
+    lost: Array = terms.shape[axis] * 2.0**-24 * np.abs(terms).sum(axis=axis)
+    return value, lost
+
+
+def rotation_loss(x: Array, cos_sin: Array) -> Array:
+    """What f32 may lose in `rotate`, whose pairs are sums of two products, of its shape."""
+    turn = np.abs(cos_sin)
+    half, lost = turn.shape[-1] // 2, np.zeros(x.shape)
+    cos, sin = turn[:, None, :half], turn[:, None, half:]
+    keep = x.shape[-1] - 2 * half
+    one, two = np.abs(x[..., keep::2]), np.abs(x[..., keep + 1 :: 2])
+    lost[..., keep::2], lost[..., keep + 1 :: 2] = one * cos + two * sin, one * sin + two * cos
+    return 2 * 2.0**-24 * lost
+
+
 def rotate(x: Array, cos_sin: Array, inverse: bool = False) -> Array:
     """Rotate pairs of the last dims of x [T, h, d] as complex numbers, not rounded."""
     half = cos_sin.shape[-1] // 2

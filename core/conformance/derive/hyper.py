@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 
 from tandem.conformance.compare import Array, Exact, Quantised, Ulps
-from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, logistic, mean_square, normalise
+from tandem.conformance.derive.base import (
+    Check,
+    Dot,
+    View,
+    accumulated,
+    derives,
+    logistic,
+    mean_square,
+    normalise,
+    short_sum,
+)
 from tandem.conformance.formats import encode, round_bf16
 from tandem.contract.types import HcWeights
 
@@ -19,23 +29,32 @@ def hc_expand(v: View, got: dict[str, Any]) -> dict[str, Check]:
 
 @derives("hc_collapse")
 def hc_collapse(v: View, got: dict[str, Any]) -> dict[str, Check]:
-    return {"x": Ulps(np.einsum("tm,tmh->th", v["pre"], v["trunk"]), 1)}
+    value, lost = collapsed(v["trunk"], v["pre"])
+    return {"x": Ulps(value, 1, floor=lost)}
+
+
+def collapsed(trunk: Array, pre: Array) -> tuple[Array, Array]:
+    """The weighted sum of the streams, and what f32 may lose in it."""
+    return short_sum(pre[:, :, None] * trunk, axis=1)
 
 
 @derives("hc_mean")
 def hc_mean(v: View, got: dict[str, Any]) -> dict[str, Check]:
-    return {"x": Ulps(v["trunk"].mean(axis=1), 1)}
+    trunk = v["trunk"]
+    value, lost = short_sum(trunk / trunk.shape[1], axis=1)
+    return {"x": Ulps(value, 1, floor=lost)}
 
 
 @derives("hc_post")
 def hc_post(v: View, got: dict[str, Any]) -> dict[str, Check]:
-    return {"trunk": Ulps(left(v["y"], v["trunk"], v["post"], v["comb"]), 1)}
+    value, lost = left(v["y"], v["trunk"], v["post"], v["comb"])
+    return {"trunk": Ulps(value, 1, floor=lost)}
 
 
-def left(y: Array, trunk: Array, post: Array, comb: Array) -> Array:
-    """The streams after a sub-layer: each takes its share of the output and of all old streams."""
-    streams: Array = post[:, :, None] * y[:, None, :] + np.einsum("tij,tih->tjh", comb, trunk)
-    return streams
+def left(y: Array, trunk: Array, post: Array, comb: Array) -> tuple[Array, Array]:
+    """The streams after a sub-layer, each its share of the output and of all old streams, and what f32 may lose."""
+    shares = comb[..., None] * trunk[:, :, None, :]  # [T, m old, m new, H]
+    return short_sum(np.concatenate(((post[:, :, None] * y[:, None, :])[:, None], shares), axis=1), axis=1)
 
 
 def mixing(trunk: Array, weights: HcWeights, v: View) -> dict[str, Check]:
@@ -77,10 +96,12 @@ def hc_mix(v: View, got: dict[str, Any]) -> dict[str, Check]:
 def entered(trunk: Array, pre: Array, v: View, got: dict[str, Any]) -> dict[str, Check]:
     """Collapse with the previous coefficients, round, normalise; new coefficients from the streams."""
     weights = v.raw["weights"]
-    collapsed = round_bf16(np.einsum("tm,tmh->th", pre, trunk))
+    value, lost = collapsed(trunk, pre)
+    x, gain = round_bf16(value), v["norm_weight"]
+    scale = np.abs(gain) / np.sqrt(mean_square(x) + weights.norm_eps)  # what the norm makes of a loss before it
     mix = {f"mix.{name}": check for name, check in mixing(trunk, weights, v).items()}
     return {
-        "x": Ulps(normalise(collapsed, v["norm_weight"], weights.norm_eps), 2),
+        "x": Ulps(normalise(x, gain, weights.norm_eps), 2, floor=lost * scale),
         "xq": Quantised(*encode(v.of(got["x"]), "mxfp8"), "mxfp8"),
         **mix,
     }
@@ -94,5 +115,5 @@ def hc_enter(v: View, got: dict[str, Any]) -> dict[str, Check]:
 @derives("hc_step")
 def hc_step(v: View, got: dict[str, Any]) -> dict[str, Check]:
     mix = v.raw["mix"]
-    trunk = left(v["y"], v["trunk"], v.of(mix.post), v.of(mix.comb))
-    return {"trunk": Ulps(trunk, 1)} | entered(v.of(got["trunk"]), v.of(mix.pre), v, got)
+    trunk, lost = left(v["y"], v["trunk"], v.of(mix.post), v.of(mix.comb))
+    return {"trunk": Ulps(trunk, 1, floor=lost)} | entered(v.of(got["trunk"]), v.of(mix.pre), v, got)

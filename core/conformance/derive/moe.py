@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tandem.conformance.compare import Accumulated, Array, Exact, Quantised, Selected, Ulps
-from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, exact_dot, logistic
+from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, exact_dot, logistic, short_sum
 from tandem.conformance.formats import decode, encode, round_bf16
 
 
@@ -115,8 +115,11 @@ def moe_experts(v: View, got: dict[str, Any]) -> dict[str, Check]:
 @derives("moe_combine")
 def moe_combine(v: View, got: dict[str, Any]) -> dict[str, Check]:
     source, y = v.of(v.raw["batch"].source), v["y"]
-    total = np.array([sum((y[i] for i in row if i >= 0), np.zeros(y.shape[1])) for row in source])
-    return {"y": Ulps(total if v.raw["shared"] is None else total + v["shared"], 1)}
+    terms = np.concatenate((y, np.zeros((1, y.shape[1]))))[source]  # -1 is the row of zeros
+    if v.raw["shared"] is not None:
+        terms = np.concatenate((terms, v["shared"][:, None]), axis=1)
+    total, lost = short_sum(terms, axis=1)
+    return {"y": Ulps(total, 1, floor=lost)}
 
 
 @derives("moe_block")

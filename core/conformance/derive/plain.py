@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tandem.conformance.compare import Array, Exact, Mismatch, Quantised, Ulps
-from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, normalise, rotate
+from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, normalise, rotate, rotation_loss
 from tandem.conformance.formats import E2M1, E4M3, UE8M0, encode, round_bf16
 
 
@@ -47,7 +47,8 @@ def rms_norm(v: View, got: dict[str, Any]) -> dict[str, Check]:
 
 @derives("rope")
 def rope(v: View, got: dict[str, Any]) -> dict[str, Check]:
-    return {"y": Ulps(rotate(v["x"], v["cos_sin"], v.raw.get("inverse", False)), 1)}
+    x, cos_sin = v["x"], v["cos_sin"]
+    return {"y": Ulps(rotate(x, cos_sin, v.raw.get("inverse", False)), 1, floor=rotation_loss(x, cos_sin))}
 
 
 @derives("quantize")

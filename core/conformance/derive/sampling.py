@@ -167,16 +167,18 @@ def top_logprobs(v: View, got: dict[str, Any]) -> dict[str, Check]:
 def adjust_logits(v: View, got: dict[str, Any]) -> dict[str, Check]:
     """Places that are named once are rounded once; where several values meet, their order is free."""
     logits, count = v["logits"].copy(), np.zeros(v["logits"].shape, dtype=int)
-    before = logits.copy()
+    before, size = logits.copy(), np.abs(logits)
     for row, token, value in zip(v["row"].tolist(), v["token"].tolist(), v["value"].tolist(), strict=True):
         if row >= 0:
             logits[row, token] += value
+            size[row, token] += abs(value)
             count[row, token] += 1
     found, untouched, free = v.of(got["logits"]), count == 0, count > 1
     rounded = logits.astype(np.float32).astype(np.float64)
     same(np.where(free, rounded, found), rounded, "adjust_logits logits, places named once at most")
     same(np.signbit(found[untouched]), np.signbit(before[untouched]), "adjust_logits logits, sign of untouched places")
-    return {"logits": Ulps(logits, 1)}
+    lost = np.where(free & np.isfinite(size), (count + 1) * 2.0**-24 * size, 0.0)
+    return {"logits": Ulps(logits, 1, floor=lost)}
 
 
 @derives("mask_logits")
