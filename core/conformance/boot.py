@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +13,7 @@ import torch
 from tandem.conformance.boot_data import data_checks
 from tandem.conformance.calls import bits, read
 from tandem.conformance.compare import Mismatch
-from tandem.contract.backend import Backend
+from tandem.contract.backend import Array, Backend
 from tandem.contract.capabilities import Capabilities, MemoryInfo, Probe
 from tandem.contract.cases import upload
 from tandem.contract.opspec import CONTRACT_VERSION, OP_TABLE
@@ -21,6 +23,8 @@ from tandem.errors import DeviceIndexError
 
 Check = Callable[[Backend], None]
 DTYPES = (torch.bool, torch.uint8, torch.int16, torch.int32, torch.int64, torch.float32, torch.bfloat16)
+NUMPY = (np.bool_, np.uint8, np.int16, np.int32, np.int64, np.float32)
+SIZES = (3, 1 << 16)  # what may be passed by value, and what is copied in the background
 BEYOND = 4096  # no machine has this many devices
 
 
@@ -38,6 +42,7 @@ def checks() -> Iterator[tuple[str, str, Check]]:
         ("memory", "out", out),
         ("memory", "source-is-read", source_is_read),
         ("memory", "host-copy", host_copy),
+        ("memory", "distinct", distinct),
         ("errors", "wrong-index", wrong_index),
         ("open", "second-instance-and-close", second_instance),
     ]
@@ -149,22 +154,46 @@ def out(backend: Backend) -> None:
 
 def source_is_read(backend: Backend) -> None:
     """The source may be reused as soon as `from_host` returns, and one that is not contiguous is taken too."""
-    source = np.arange(1 << 16, dtype=np.int32)
-    tensor = backend.from_host(source)
-    source[:] = -1
-    expect(read(backend, tensor).tolist() == list(range(1 << 16)), "a change of the source after the call shows")
+    for dtype, size, given in itertools.product(NUMPY, SIZES, (False, True)):
+        source = _numbers(dtype, size)
+        target = backend.empty((size,), torch.from_numpy(source).dtype) if given else None
+        tensor = backend.from_host(source, target)
+        source[:] = 0
+        back = read(backend, tensor).numpy()
+        what = f"a change of the source after the call shows: {size} of {source.dtype}"
+        expect(np.array_equal(back, _numbers(dtype, size)), what)
     turned = np.arange(12, dtype=np.int32).reshape(3, 4).T
     expect(read(backend, backend.from_host(turned)).tolist() == turned.tolist(), "a transposed source is misread")
 
 
 def host_copy(backend: Backend) -> None:
-    """`to_host` gives the value at its place in the queue, ready after its result was taken."""
-    tensor = upload(torch.zeros(1 << 12, dtype=torch.int32), backend)
-    future = backend.to_host(tensor)
-    backend.from_host(np.ones(1 << 12, np.int32), tensor)
-    expect(not future.result().any(), "a write queued after to_host shows in its result")
-    expect(future.ready(), "ready() is false after result()")
-    expect(bool(read(backend, tensor).all()), "the later write is lost")
+    """`to_host` gives the value at its place in the queue, ready after its result was taken, and it stays."""
+    for dtype, size in itertools.product(NUMPY, SIZES):
+        first = _numbers(dtype, size)
+        second: Array = np.zeros(size, dtype)
+        tensor = upload(torch.from_numpy(first), backend)
+        early, late = backend.to_host(tensor), backend.to_host(tensor)
+        taken = early.result()
+        backend.from_host(second, tensor)
+        what = f"{size} of {first.dtype}"
+        expect(np.array_equal(taken, first), f"a result of to_host changed with the device array: {what}")
+        expect(np.array_equal(late.result(), first), f"a write queued after to_host shows in its result: {what}")
+        expect(late.ready(), "ready() is false after result()")
+        expect(np.array_equal(read(backend, tensor).numpy(), second), f"the later write is lost: {what}")
+        expect(np.array_equal(taken, first), f"a result of to_host changed with a later copy: {what}")
+
+
+def distinct(backend: Backend) -> None:
+    """Memory that was handed out and is still held is not handed out again."""
+    one, two = (backend.empty((64,), torch.int32) for _ in range(2))
+    for number, tensor in enumerate((one, two)):
+        backend.from_host(np.full(64, number, np.int32), tensor)
+    expect(set(read(backend, one).tolist()) == {0}, "two arrays of empty() share memory")
+
+
+def _numbers(dtype: Any, size: int) -> Array:
+    """Numbers of which none is zero."""
+    return (np.arange(size) % 125 + 1).astype(dtype)
 
 
 def wrong_index(backend: Backend) -> None:

@@ -97,7 +97,7 @@ def materialise_canonical(q: QTensor, backend: Backend) -> QTensor:
 
 def activation(backend: Backend, fmt: QFormat) -> None:
     """A quantised activation survives the backend's own layout."""
-    q = Draw(3).quantised(fmt, 9, 64)
+    q = Draw(3).quantised(fmt, 300, 64)
     back = _there_and_back(backend, q)
     _equal("codes", back.data, q.data)
     _equal("scales", back.scale, q.scale)
@@ -122,10 +122,14 @@ def blocks(backend: Backend, fmt: QFormat) -> None:
     before = backend.kv_export(cache, np.arange(6))
     _expect(before.shape == (6, cache.layout.block_bytes) and before.dtype == np.uint8, f"export is {before.shape}")
     _expect(bool((before == stored).all()), "exported blocks are not what was imported")
-    backend.kv_copy(cache, np.array([3, 0]), np.array([1, 5]))
-    backend.kv_import(cache, np.array([2]), before[4:5])
+    backend.kv_copy(cache, np.array([3, 0, 4]), np.array([1, 5, 2]))
+    backend.kv_import(cache, np.array([4, 3]), before[[4, 3]])
     after = backend.kv_export(cache, np.array([5, 4, 3, 2, 1, 0]))
     _expect(bool((after == stored[[0, 4, 3, 4, 3, 0]]).all()), "copied or imported blocks are in the wrong place")
+    other = backend.kv_alloc(cache.layout, cache.num_blocks)
+    backend.kv_import(other, np.arange(6), np.bitwise_not(before))
+    now = backend.kv_export(cache, np.array([5, 4, 3, 2, 1, 0]))
+    _expect(bool((now == after).all()), "two caches share memory")
     before[0] = 7
     now = backend.kv_export(cache, np.array([0]))
     _expect(bool((now == stored[:1]).all()), "an export shares memory with the cache")

@@ -13,6 +13,7 @@ import torch
 from tandem.conformance.calls import difference, leaves, meaningful, read_argument, unequal
 from tandem.conformance.compare import Measured, Mismatch
 from tandem.conformance.derive.base import View, load_all
+from tandem.conformance.dtypes import wrong_dtype
 from tandem.conformance.memory import SENTINEL, Guarded, before, named_rows, without_junk, written
 from tandem.conformance.rows import ROW_ARGUMENTS, SLOT_ARGUMENTS, cut, row_count, selections, take
 from tandem.conformance.stage import FILL, Stage, fresh_memory
@@ -34,8 +35,12 @@ class Skipped(Exception):
 def values(stage: Stage) -> Found:
     """Every output within its class of an independent derivation."""
     outputs = stage.first[1]
-    checks = load_all()[stage.op](View(stage.data, FILL), outputs)
     tensors = leaves(outputs)
+    for name, tensor in tensors.items():
+        wrong = wrong_dtype(stage.op, name, tensor, stage.data)
+        if wrong is not None:
+            raise Mismatch(f"{stage.op} {name} {wrong}")
+    checks = load_all()[stage.op](View(stage.data, FILL), outputs)
     whole = {name: value for name, value in outputs.items() if isinstance(value, QTensor)}
     wanted = {name.partition(".")[0] for name in checks}
     if wanted != set(outputs):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import tandem.ops  # noqa: F401  (declares every op)
 from tandem.conformance.checks import CHECKS, Found, Skipped
 from tandem.conformance.chunks import CHUNKS
-from tandem.conformance.claims import attributes, missing
+from tandem.conformance.claims import attributes, claimed, missing
 from tandem.conformance.compare import Mismatch
 from tandem.conformance.stage import Stage
 from tandem.contract.opspec import OP_TABLE, Case, OpSpec
@@ -56,6 +56,8 @@ def _chunks(plan: Plan, check: Callable[[Plan], None]) -> Found:
 
 
 def _claims(plan: Plan, op: str) -> Found:
+    if not claimed(plan.backend, op):
+        raise Mismatch("the backend claims nothing of the op, and the level asks for every op")
     untested = list(missing(plan.backend, op))
     if untested:
         raise Mismatch(f"the kit has no case for what the backend claims: {'; '.join(untested)}")

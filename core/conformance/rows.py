@@ -64,6 +64,7 @@ ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
 
 # The argument that says which rows are padding when it is negative.
 SLOT_ARGUMENTS = {"index_scores": "row_slot", "index_scores_at": "row_slot", "moe_block": "row_slot"}
+MANY = 256  # rows of the largest tiles
 COPIES = frozenset({"adjust_logits", "aux.commit", "moe_dispatch", "scatter_rows"})
 
 
@@ -97,7 +98,9 @@ def row_count(op: str, data: dict[str, Any]) -> int:
 
 
 def selections(count: int, quick: bool) -> Iterator[Tensor]:
-    """Single rows, row counts around tiles, another order, one row between copies of itself, all three times.
+    """Single rows, row counts around tiles, another order, one row between copies of itself, all several times.
+
+    All of them come three times; of a case with many rows, as often as it takes to have more than `MANY`.
 
     A quick run takes the last row alone, another order and all three times.
     """
@@ -112,4 +115,4 @@ def selections(count: int, quick: bool) -> Iterator[Tensor]:
         yield torch.full((5,), count - 1)
     yield order[-1:]
     yield order.roll(3)
-    yield torch.cat((order, order, order))
+    yield order.repeat(max(3, MANY // count + 1) if count > MANY // 8 and not quick else 3)

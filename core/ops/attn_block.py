@@ -66,3 +66,8 @@ def _both(seed: int, rows: int) -> dict[str, Any]:
 @case("attn_block", "window-only", FEW_ROWS)
 def _window_only(seed: int, rows: int) -> dict[str, Any]:
     return _both(seed, rows) | {"main": None, "main_slots": None}
+
+
+@case("attn_block", "another-scale")
+def _scaled(seed: int) -> dict[str, Any]:
+    return _both(seed, 5) | {"scale": 0.3}

@@ -29,3 +29,10 @@ def visible(positions: Tensor, slot: Tensor, ratio: int) -> Tensor:
 def _two(seed: int, rows: int) -> dict[str, Any]:
     draw = Draw(seed)
     return {"positions": draw.i32(0, 99, rows), "slot": draw.i32(-1, 3, rows), "ratio": 2}
+
+
+@case("aux.visible", "long-context")
+def _long(seed: int) -> dict[str, Any]:
+    """Positions that 16 bits, and the 24 of f32, do not hold."""
+    positions = torch.tensor([255, 65_535, 65_536, 1_048_575, 16_777_217, 16_777_218], dtype=torch.int32)
+    return {"positions": positions, "slot": Draw(seed).i32(0, 3, 6), "ratio": 4}

@@ -43,3 +43,10 @@ def _some(seed: int, rows: int) -> dict[str, Any]:
     positions, slot = draw.i32(0, 50, rows), draw.i32(-1, 3, rows)
     fixed = {"block_entries": 4, "window": 9}
     return {"positions": positions, "slot": slot, "table": table, "first": first} | fixed
+
+
+@case("aux.window_slots", "long-context")
+def _long(seed: int) -> dict[str, Any]:
+    """Positions that 16 bits, and the 24 of f32, do not hold."""
+    positions = torch.tensor([65_535, 65_536, 1_048_575, 16_777_217, 16_777_219], dtype=torch.int32)
+    return _some(seed, 5) | {"positions": positions, "slot": torch.tensor([0, 1, 2, 0, 1], dtype=torch.int32)}

@@ -56,3 +56,9 @@ def _replaced(seed: int, rows: int) -> dict[str, Any]:
     draw = Draw(seed)
     chosen = {"override": draw.f32(3, 64), "override_index": draw.i32(-1, 3, rows)}
     return _plain(seed, rows) | chosen
+
+
+@case("embed", "bf16-rows-replaced")
+def _replaced_bf16(seed: int) -> dict[str, Any]:
+    arguments = _replaced(seed, 17)
+    return arguments | {"override": arguments["override"].to(torch.bfloat16)}

@@ -39,3 +39,11 @@ def _two(seed: int, rows: int) -> dict[str, Any]:
     draw = Draw(seed)
     weight = draw.weight(WeightKind.GROUP, QFormat.FP8_BLOCK32, 2, 32, 96)
     return {"x": draw.quantised(QFormat.MXFP8, rows, 192), "weight": weight}
+
+
+@case("group_linear", "many-terms")
+def _deep(seed: int) -> dict[str, Any]:
+    """More terms than one tile of a sum holds."""
+    draw = Draw(seed)
+    weight = draw.weight(WeightKind.GROUP, QFormat.FP8_BLOCK32, 2, 32, 544)
+    return {"x": draw.quantised(QFormat.MXFP8, 3, 1088), "weight": weight}

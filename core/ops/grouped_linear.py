@@ -66,3 +66,12 @@ def _arguments(seed: int, rows: int, fmt: QFormat) -> dict[str, Any]:
         "weight": draw.weight(WeightKind.EXPERTS, fmt, 5, 40, 64),
         "ends": ends.to(torch.int32),
     }
+
+
+@case("grouped_linear", "many-terms")
+def _deep(seed: int) -> dict[str, Any]:
+    """More terms than one tile of a sum holds."""
+    draw = Draw(seed)
+    weight = draw.weight(WeightKind.EXPERTS, QFormat.MXFP4, 3, 40, 1056)
+    ends = torch.tensor([2, 2, 5], dtype=torch.int32)
+    return {"x": draw.quantised(QFormat.MXFP8, 5, 1056), "weight": weight, "ends": ends}

@@ -87,3 +87,10 @@ def case_weights(draw: Draw, m: int, width: int) -> HcWeights:
     """Hyper-connection parameters for cases."""
     fn = draw.weight(WeightKind.HC, QFormat.F32, m * m + 2 * m, m * width)
     return HcWeights(fn, draw.f32(m * m + 2 * m), torch.tensor([0.7, 1.3, 0.9]), 1e-20, 1e-6, 20)
+
+
+@case("hc_mix", "values-of-the-size-of-eps")
+def _tiny(seed: int) -> dict[str, Any]:
+    arguments = _random(seed, 5)
+    weights = dataclasses.replace(arguments["weights"], norm_eps=1e-6)
+    return {"trunk": Draw(seed).bf16(5, 4, 96, scale=1e-3), "weights": weights}

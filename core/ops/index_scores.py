@@ -110,3 +110,18 @@ def paged_arguments(seed: int, rows: int) -> dict[str, Any]:
         "table": table,
         "row_slot": draw.i32(0, 3, rows).sort().values,
     }
+
+
+@case("index_scores", "many-entries")
+def _many(seed: int) -> dict[str, Any]:
+    """More entries than one tile holds."""
+    draw = Draw(seed)
+    return {
+        "q": draw.quantised(QFormat.MXFP4, 3, 64),
+        "w": draw.bf16(3, 2),
+        "cache": draw.cache(QFormat.MXFP4, 32, 4, 900),
+        "table": draw.block_table(3, 300),
+        "row_slot": torch.tensor([0, 1, 2], dtype=torch.int32),
+        "lens": torch.tensor([1200, 1, 1030], dtype=torch.int32),
+        "width": 1200,
+    }

@@ -57,3 +57,11 @@ def _arguments(seed: int, rows: int, fmt: QFormat) -> dict[str, Any]:
     slots = draw.i32(1, 30, rows, 5)
     slots[:, 3] = -1
     return {"cache": draw.cache(fmt, 64, 8, 5, held), "slots": slots}
+
+
+@case("kv_load", "many-entries")
+def _many(seed: int) -> dict[str, Any]:
+    """Slots that 16 bits do not hold, the last one of the cache among them."""
+    slots = torch.tensor([[69_999, 65_536, -1], [32_768, 1, 65_535]], dtype=torch.int32)
+    held = sorted(int(slot) for slot in slots.flatten() if slot >= 0)
+    return {"cache": Draw(seed).cache(QFormat.MXFP4, 32, 8, 8750, held), "slots": slots}

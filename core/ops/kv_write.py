@@ -10,6 +10,7 @@ bf16 [T, D].  Classes: normed U(1), cache Q.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -58,3 +59,11 @@ def _arguments(seed: int, rows: int, fmt: QFormat) -> dict[str, Any]:
     draw = Draw(seed + 1)
     more = {"norm_weight": draw.f32(64), "eps": 1e-20, "cos_sin": draw.cos_sin(rows, 16)}
     return store_arguments(seed, rows, fmt) | more
+
+
+@case("kv_write", "values-of-the-size-of-eps")
+def _small(seed: int) -> dict[str, Any]:
+    """Values whose squares are about as large as eps."""
+    arguments = _main(seed, 5)
+    x = arguments["x"]
+    return arguments | {"x": dataclasses.replace(x, value=x.value * 1e-3), "eps": 1e-6}

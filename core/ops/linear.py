@@ -85,3 +85,11 @@ for _x, _w, _out in itertools.product(
     case("linear", f"{_x}-times-{_w}-to-{'bf16' if _out is torch.bfloat16 else 'f32'}")(
         functools.partial(_formats, x=_x, w=_w, out=_out)
     )
+
+
+@case("linear", "many-terms")
+def _deep(seed: int) -> dict[str, Any]:
+    """More terms than one tile of a sum holds, and outputs of several tiles."""
+    draw = Draw(seed)
+    weight = draw.weight(WeightKind.LINEAR, QFormat.FP8_BLOCK32, 300, 1056)
+    return {"x": draw.quantised(QFormat.MXFP8, 3, 1056), "weight": weight, "out_dtype": torch.float32}

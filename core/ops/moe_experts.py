@@ -60,3 +60,9 @@ def _fp8(seed: int) -> dict[str, Any]:
         name: draw.weight(WeightKind.EXPERTS, QFormat.FP8_BLOCK32, *shape) for name, shape in shapes.items()
     }
     return _fp4(seed, 9) | weights
+
+
+@case("moe_experts", "clamped")
+def _clamped(seed: int) -> dict[str, Any]:
+    """A limit that many of the products pass."""
+    return _fp4(seed, 5) | {"limit": 0.01}

@@ -75,3 +75,11 @@ def _plateau(seed: int) -> dict[str, Any]:
     arguments = _ties(seed)
     arguments["bias"][4::3] = 0.5
     return arguments
+
+
+@case("moe_route", "many-experts")
+def _many(seed: int) -> dict[str, Any]:
+    """More experts than a vector holds, eight for each row."""
+    draw = Draw(seed)
+    gate = draw.weight(WeightKind.LINEAR, QFormat.BF16, 384, 64)
+    return _mixed(seed, 5) | {"gate": gate, "bias": draw.f32(384), "bias_vl": draw.f32(384), "k": 8}

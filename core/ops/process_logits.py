@@ -73,3 +73,9 @@ def unusable_rows(seed: int) -> dict[str, Any]:
     logits[1] = float("-inf")
     logits[2, 5] = float("nan")
     return sampling_arguments(logits, 1.0, 0.9, -1)
+
+
+@case("process_logits", "large_vocabulary")
+def large_vocabulary(seed: int) -> dict[str, Any]:
+    """More tokens than one tile holds, and a top-k of some hundreds."""
+    return sampling_arguments(normal_logits(seed, 3, 9001, 1.0), 1.0, 0.95, 700)

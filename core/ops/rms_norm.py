@@ -68,3 +68,10 @@ def _quantised_plain(seed: int) -> dict[str, Any]:
 @case("rms_norm", "weighted")
 def _weighted(seed: int) -> dict[str, Any]:
     return _quantised(seed, 5) | {"quant": False}
+
+
+@case("rms_norm", "wide-rows")
+def _wide(seed: int) -> dict[str, Any]:
+    """Rows of several tiles."""
+    draw = Draw(seed)
+    return {"x": draw.bf16(3, 4128, scale=5.0), "weight": draw.f32(4128), "eps": 1e-6, "quant": True}

@@ -48,3 +48,8 @@ def _inverse(seed: int, rows: int) -> dict[str, Any]:
 def _whole(seed: int) -> dict[str, Any]:
     draw = Draw(seed)
     return {"x": draw.bf16(7, 1, 32), "cos_sin": draw.cos_sin(7, 32)}
+
+
+@case("rope", "inverse-of-one-head")
+def _whole_inverse(seed: int) -> dict[str, Any]:
+    return _whole(seed) | {"inverse": True}

@@ -137,3 +137,13 @@ def unusable_rows(seed: int) -> dict[str, Any]:
     logits[2, 7] = float("inf")
     logits[3, 39] = float("nan")
     return _drawn(sampling_arguments(logits, 1.0, 0.7, 10), seed)
+
+
+@case("sample", "large_vocabulary")
+def large_vocabulary(seed: int) -> dict[str, Any]:
+    """More tokens than one tile holds; most of the weight lies past the first tiles, and one position is large."""
+    logits = normal_logits(seed, 4, 9001, 1.0)
+    logits[:2, 5000:] += 4.0
+    arguments = _drawn(sampling_arguments(logits, 1.0, 0.9, 700), seed)
+    arguments["position"][-1] = 1_000_003
+    return arguments

@@ -116,3 +116,17 @@ def _twice(seed: int) -> dict[str, Any]:
     arguments = _window(seed, 3)
     arguments["window_slots"][:, 4:] = 9
     return arguments
+
+
+@case("sparse_attn", "many-entries")
+def _many(seed: int) -> dict[str, Any]:
+    """More entries than one tile holds, so that parts of a sum are merged."""
+    draw = Draw(seed)
+    window_slots, main_slots = (torch.arange(1, 1 + n, dtype=torch.int32).repeat(3, 1) for n in (150, 530))
+    window_slots[1, 70:], main_slots[1, 3:] = -1, -1
+    return _window(seed, 3) | {
+        "window": draw.cache(QFormat.MXFP8, 64, 8, 20, range(1, 151)),
+        "window_slots": window_slots,
+        "main": draw.cache(QFormat.NVFP4, 64, 8, 68, range(1, 531)),
+        "main_slots": main_slots,
+    }

@@ -70,3 +70,9 @@ def _special(seed: int) -> dict[str, Any]:
 @case("topk_index", "more-wanted-than-there-are")
 def _short(seed: int) -> dict[str, Any]:
     return {"scores": Draw(seed).bf16(4, 5), "k": 8}
+
+
+@case("topk_index", "many-candidates")
+def _many(seed: int) -> dict[str, Any]:
+    """More candidates than one tile holds, so that parts of a row are merged; few values, so that ties lie across."""
+    return {"scores": Draw(seed).bf16(3, 5003, scale=30.0).round(), "k": 600}

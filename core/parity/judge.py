@@ -25,6 +25,7 @@ from tandem.conformance.derive.base import (
     wide_dot,
 )
 from tandem.conformance.derive.moe import affinity, choose
+from tandem.conformance.dtypes import wrong_dtype
 from tandem.conformance.formats import ulp
 from tandem.contract.cases import CacheInput
 from tandem.contract.plan import Plan
@@ -52,6 +53,10 @@ def judge(op: str, call: Call) -> list[LeafError]:
     what summing forward, backward, in halves, and in a wider type differ by on this very data.
     """
     outputs = whole_outputs(call)
+    for name, value in leaves(outputs).items():
+        wrong = wrong_dtype(op, name, value, call.inputs)
+        if wrong is not None:
+            return [broken(name, wrong)]
     try:
         with np.errstate(all="ignore"), legal_orders(*ORDERS):
             errors = _measured(load_all()[op](View(call.inputs), outputs), outputs)

@@ -138,6 +138,17 @@ def test_an_op_that_is_restricted_is_skipped_with_the_reason() -> None:
     assert not run(Narrow(), "L1", case="linear/claims/cases").failures
 
 
+def test_a_level_is_not_had_by_claiming_nothing() -> None:
+    class Absent(Faulty):
+        @property
+        def caps(self) -> Capabilities:
+            return dataclasses.replace(super().caps, ops={"hc_mean": OpCap("absent", notes="later")})
+
+    report = run(Absent(), "L1", case="hc_mean/")
+    assert [result.name for result in report.failures] == ["hc_mean/claims/cases"]
+    assert all(result.skipped for result in report.results if result.check == "values")
+
+
 def test_a_claim_without_a_case_is_an_error_of_the_kit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(claims.FORMATS, "linear", claims.FORMATS["linear"] | {"w": ("bf16", "nvfp4")})
     report = run(faulty("hc_mean", _raises)(), "L1", case="linear/claims/cases")

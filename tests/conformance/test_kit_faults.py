@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 import support.kit_faults_numbers
-import support.kit_faults_places  # noqa: F401  (both fill the table)
+import support.kit_faults_places
+import support.kit_faults_sizes  # noqa: F401  (all three fill the table)
 from support.kit_faults import FAULTS, Fault, FaultyBackend
 
 from tandem.conformance.checks import CHECKS

@@ -130,6 +130,14 @@ def test_selection_by_scores_within_two_floors() -> None:
     assert measure(check, torch.tensor([[0, 0]]), "experts").outside
 
 
+def test_another_dtype_is_another_form() -> None:
+    data = next(case for case in OP_TABLE["hc_expand"].cases if case.name == "random-T2").build(0)
+    outputs = run_call(host_plan(), "hc_expand", materialise(data, host_plan().backend, 0))
+    assert not judge("hc_expand", Call(data, outputs))[0].outside
+    wide = judge("hc_expand", Call(data, {"trunk": outputs["trunk"].to(torch.float32)}))[0]
+    assert (wide.outside, wide.metric, wide.note) == (True, "form", "is torch.float32, want torch.bfloat16")
+
+
 def test_orders_of_summation() -> None:
     # In f32, 1 is lost when it is added to 2^24, and not when it is added to -2^24.
     big = 2.0**24
@@ -187,7 +195,8 @@ def test_noise_of_a_product_follows_its_data() -> None:
 
 
 def test_routing_scores_by_hand() -> None:
-    data = OP_TABLE["moe_route"].cases[-1].build(0)  # all inputs zero: every affinity is sqrt(log 2)
+    case = next(case for case in OP_TABLE["moe_route"].cases if case.name == "some-experts-tie")
+    data = case.build(0)  # all inputs zero: every affinity is sqrt(log 2)
     scores, text = route(View(data)).scores, data["roles"] == 0
     assert 0 < int(text.sum()) < len(text)
     assert scores[text.numpy(), 4] == pytest.approx(np.sqrt(np.log(2.0)) + 0.5)

@@ -75,14 +75,14 @@ def visible(v: View, got: dict[str, Any]) -> dict[str, Check]:
     counts = []
     for position, slot in zip(v["positions"], v["slot"], strict=True):
         # An entry is there once the last of its positions is.
-        complete = [p for p in range(position + 1) if p % ratio == ratio - 1]
+        complete = range(ratio - 1, int(position) + 1, ratio)
         counts.append(len(complete) if slot >= 0 else 0)
     return {"lens": Exact(np.array(counts))}
 
 
 @derives("aux.group_start")
 def group_start(v: View, got: dict[str, Any]) -> dict[str, Check]:
-    starts = [max(s for s in range(0, position + 1, v.raw["ratio"])) for position in v["positions"]]
+    starts = [range(0, int(position) + 1, v.raw["ratio"])[-1] for position in v["positions"]]
     return {"positions": Exact(np.array(starts))}
 
 
