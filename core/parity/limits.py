@@ -20,6 +20,7 @@ MAX_DEPTH = 24  # nesting of JSON values
 MAX_STRING = 1 << 16  # characters of one string of a record
 MAX_INTEGER = 1 << 63
 MAX_NUMBER = 1 << 31  # size of an integer argument
+MAX_SIZE = 1 << 20  # of one that says how much there is of something, such as a width, a block or a window
 MAX_COUNT = 1 << 12  # iterations and choices of an op
 
 _RECORD_AGAIN = "copy the trace again, or record it again"

@@ -35,6 +35,7 @@ Tensor = torch.Tensor
 FORMAT, VERSION = "tandem-trace", 1
 HEADER, INDEX = "header.json", "index.jsonl"
 _SHARD_NAME = re.compile(r"tensors-\d{5}\.safetensors")
+_IDS = frozenset({"first_row", "pad"})  # integer arguments that are not sizes
 _NEEDED = {"format", "version", "contract", "files", "sha256"}
 
 
@@ -168,7 +169,8 @@ class Trace:
             annotation = str(parameters[name].annotation)
             require(fits(value, annotation), where, f"argument '{name}' is {type(value).__name__}, not {annotation}")
             if type(value) is int:
-                integer(value, f"{where}, '{name}'", -limits.MAX_NUMBER, limits.MAX_NUMBER)
+                low, high = (-limits.MAX_NUMBER, limits.MAX_NUMBER) if name in _IDS else (0, limits.MAX_SIZE + 1)
+                integer(value, f"{where}, '{name}'", low, high)
         for name, parameter in parameters.items():
             needed = name != "parts" and parameter.default is inspect.Parameter.empty
             require(name in inputs or not needed, where, f"'{record.op}' lacks its argument '{name}'")
@@ -214,6 +216,7 @@ def _read_header(folder: Path) -> tuple[dict[str, Any], str]:
     missing = sorted(_NEEDED - header.keys())
     require(not missing, where, f"it lacks {', '.join(missing)}")
     check_contract(header["contract"], where)
+    mapping(header.get("model") or {}, f"{where}, model")
     name = header_digest(header)
     require(header["sha256"] == name, where, "its SHA-256 is not the one it states")
     files = mapping(header["files"], where)

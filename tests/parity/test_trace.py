@@ -145,6 +145,24 @@ def test_another_major_contract_is_refused_word_for_word(tmp_path: Path) -> None
     assert write(tmp_path / "minor", two_calls(), contract=[1, 9]).header["contract"] == [1, 9]
 
 
+@pytest.mark.parametrize("model", [[1], "x", 3])
+def test_a_model_that_is_no_object_is_refused(tmp_path: Path, model: Any) -> None:
+    write(tmp_path / "t", two_calls())
+    index = (tmp_path / "t" / "index.jsonl").read_bytes()
+    with pytest.raises(TraceError, match="expected an object"):
+        Trace.open(resigned(tmp_path / "t", index, model=model))
+
+
+@pytest.mark.parametrize("block", [-8, (1 << 20) + 1, 1 << 30])
+def test_sizes_are_bounded(tmp_path: Path, block: int) -> None:
+    """A judge lists what a size speaks of, so a large number alone could occupy it for hours."""
+    inputs = OP_TABLE["pool_expand"].cases[0].build(0)
+    entries = torch.zeros((1, 32), dtype=torch.int32)
+    write(tmp_path / "t", [(record(0, "pool_expand"), Call(inputs, {"entries": entries}))])
+    with pytest.raises(TraceError, match="'block'"):
+        Trace.open(rewritten(tmp_path / "t", set_in([0, "inputs", "block"], block)))
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     write(tmp_path / "t", two_calls())
     with pytest.raises(TraceError, match="the directory is not empty"):
