@@ -87,12 +87,13 @@ def encode(x: Array, fmt: str) -> tuple[Array, Array]:
 
 
 def round_bf16(x: Array) -> Array:
-    """Float64 to the nearest bf16, ties to even, as float64; rounded once."""
+    """Float64 to the nearest bf16, ties to even, as float64; rounded once, beyond the largest number to infinity."""
     x = np.asarray(x, dtype=np.float64)
     _, exponent = np.frexp(x)
     step = np.ldexp(1.0, np.maximum(exponent - 8, -133))
     with np.errstate(invalid="ignore"):
-        return np.where(np.isfinite(x), np.round(x / step) * step, x)
+        rounded = np.where(np.isfinite(x), np.round(x / step) * step, x)
+    return np.where(np.abs(rounded) >= 2.0**128, np.copysign(np.inf, rounded), rounded)
 
 
 def ulp(x: Array, dtype: str) -> Array:

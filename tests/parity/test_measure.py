@@ -84,6 +84,13 @@ def test_a_rotation_may_cancel_too() -> None:
         assert error.outside == outside, (error.value, error.first)
 
 
+def test_beyond_bf16_is_infinity() -> None:
+    largest = (2 - 2.0**-7) * 2.0**127
+    check = Ulps(np.array([largest * 1.001, 3.5e38, -1e39]), 1)
+    assert not measure(check, torch.tensor([largest, torch.inf, -torch.inf], dtype=torch.bfloat16), "y").outside
+    assert measure(check, torch.tensor([largest, torch.inf, largest], dtype=torch.bfloat16), "y").first == (2,)
+
+
 def test_floors_count_the_rounding_of_the_output() -> None:
     # The gate is 4 floors and one f32 ulp of the row's greatest value, here 2^-23 * 2 of 3.0.
     floor, ulp = 1e-3, 2.0**-22
