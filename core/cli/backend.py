@@ -6,6 +6,7 @@ import argparse
 import json
 import keyword
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def generate(name: str, out: Path) -> list[Path]:
         "CLASS": "".join(part.capitalize() for part in name.split("_")) + "Backend",
         "CONTRACT_TEXT": version_text(CONTRACT_VERSION),
         "CONTRACT": repr(CONTRACT_VERSION),
+        "FOLDER": out.resolve().name,
     }
     written = []
     try:
@@ -95,5 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for path in written:
         print(f"{path}  {len(path.read_text(encoding='utf-8').splitlines())} lines")
-    print(f"\npip install -e {out}\npytest {out}\nTANDEM_BACKEND={arguments.name} tandem generate Hello")
+    path = str(out) if out.is_absolute() else f"./{out}"
+    install, test = shlex.quote(f"{path}[test]"), shlex.quote(path)
+    print(f"\npip install -e {install}\npytest {test}\nTANDEM_BACKEND={arguments.name} tandem generate Hello")
     return 0

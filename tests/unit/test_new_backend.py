@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from tandem.cli.main import main
+from tandem.conformance.emit import emit
+from tandem.conformance.kit import run as conformance
 from tandem.contract.opspec import OP_TABLE
 
 NAME = "sample_toy"
@@ -44,6 +47,17 @@ def test_what_it_writes(package: Path) -> None:
     assert not [name for name, text in found.items() if re.search(r"@[A-Z_]+@", text)]
     assert 'sample_toy = "tandem_sample_toy.backend:SampleToyBackend"' in found["pyproject.toml"]
     assert "contract 1.0" in found["README.md"] and "CONTRACT = (1, 0)" in found[f"{module}/backend.py"]
+
+
+def test_one_install_command_everywhere(
+    repo_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["backend", "new", "mydevice", "--out", "mydevice"]) == 0
+    said, command = capsys.readouterr().out, "pip install -e './mydevice[test]'\n"
+    readme = (tmp_path / "mydevice" / "README.md").read_text()
+    for text in (said, readme, (repo_root / "docs" / "PORTING.md").read_text(encoding="utf-8")):
+        assert text.count("pip install -e './mydevice") == 1 and command in text
 
 
 def test_it_says_what_it_wrote(tmp_path: Path, capsys: Capture) -> None:
@@ -95,11 +109,23 @@ def wheel_of(package: Path, folder: Path) -> Path:
     return wheel
 
 
+def record(source: Path) -> None:
+    """A run of L0 is kept where docs/PORTING.md says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(source))
+        backend = importlib.import_module(f"tandem_{NAME}.backend").SampleToyBackend.open(0, {})
+        emit(conformance(backend, "L0"), backend, source / f"tandem_{NAME}" / "capabilities.toml")
+    for module in [name for name in sys.modules if name.partition(".")[0] == f"tandem_{NAME}"]:
+        del sys.modules[module]
+
+
 @pytest.fixture(scope="module")
 def python(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment of its own with the wheel in it, which also sees what this one has installed."""
     folder = tmp_path_factory.mktemp("installed")
-    wheel = wheel_of(package, folder)
+    shutil.copytree(package, folder / "kept")
+    record(folder / "kept")
+    wheel = wheel_of(folder / "kept", folder)
     venv.create(folder / "env", with_pip=False)
     interpreter = folder / "env" / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(interpreter), "install")
@@ -123,6 +149,7 @@ def test_it_generates_by_name(python: Path, tiny: Path, tmp_path: Path) -> None:
     listed = json.loads(run(str(python), "-m", "tandem.cli.main", "backends", "--json", folder=tmp_path))
     entry = listed["backends"][NAME]
     assert (entry["state"], entry["from"], entry["contract"]) == ("opens", "tandem-sample-toy", "1.0")
+    assert entry["level"] == "L0", entry["level_why"]  # the table came along in the wheel
     kinds = {op: column[NAME]["kind"] for op, column in listed["matrix"].items()}
     assert kinds.pop(OP) == "native" and set(kinds.values()) == {"composite"}
 
