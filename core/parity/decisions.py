@@ -59,6 +59,8 @@ class Flip:
         margin: how far apart A's scores of these are; floor: noise of such a score, in the same units.
         verdict: "tie", "defect" or "inherited" (an earlier flip, or an op outside its class, lies before it).
         cause: the record that explains it, where there is one.
+        legal: what legal rounding before the decision moves its scores by, in the same units; None where it was not
+            measured, since the floor alone explains the flip or nothing was carried in.
     """
 
     kind: str
@@ -73,6 +75,7 @@ class Flip:
     floor: float
     verdict: str = ""
     cause: int | None = None
+    legal: float | None = None
 
     @property
     def units(self) -> float:
@@ -82,9 +85,20 @@ class Flip:
         return self.margin / self.floor if self.floor else float("inf")
 
     @property
+    def limit(self) -> float:
+        """The widest margin that noise explains: each of two scores may be off by the floor and the legal noise."""
+        return TIE * (self.floor + (self.legal or 0.0))
+
+    @property
     def near(self) -> bool:
-        """Whether noise alone explains it: both scores of a pair may be a floor off."""
-        return self.units <= TIE
+        """Whether noise alone explains it."""
+        return self.margin <= self.limit
+
+    def told(self) -> str:
+        """The margin, and the limit that it was held against, in units of the scores."""
+        legal = "" if self.legal is None else f" + legal noise {self.legal:.3g}"
+        share = f" ({self.margin / self.limit:.3g} of it)" if self.limit > 0 else ""
+        return f"margin {self.margin:.3g}, limit {self.limit:.3g}{share} = {TIE:.0f} x (floor {self.floor:.3g}{legal})"
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
@@ -100,6 +114,8 @@ class Flip:
             "margin": finite(self.margin),
             "floor": finite(self.floor),
             "floors": finite(self.units),
+            "legal": None if self.legal is None else finite(self.legal),
+            "limit": finite(self.limit),
             "verdict": self.verdict,
             "cause": self.cause,
         }

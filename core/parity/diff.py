@@ -78,7 +78,7 @@ class OpDiff:
         return {
             "record": r.id,
             "op": r.op,
-            "site": r.site,
+            "site": r.place,
             "layer": r.layer,
             "step": r.step,
             "parent": r.parent,
@@ -117,7 +117,7 @@ class Difference:
         flips: decisions that differ.
         margins: of the logits, one for each row compared.
         decided: decisions compared, by kind: rows, and rows that flipped.
-        model: agreement of the logits, None where no logits were recorded.
+        model: agreement of the logits; None where none were recorded, and in local mode, where B had A's inputs.
         divergent: first step in which another token was drawn, None where none was.
         steps: number of steps in which tokens were compared.
         stops: requests that ended for different reasons: (request, A's, B's).
@@ -194,7 +194,7 @@ def diff(one: Side, two: Side, progress: bool = False, legal: Legal | None = Non
         found.ops.append(op)
         if not op.error:
             _decide(one, two, a, b, op, found)
-            if a.op == "linear" and a.site == HEAD and found.divergent is None:
+            if a.op == "linear" and a.site == HEAD and found.divergent is None and found.mode != "local":
                 logits.append((host(one.call(a.id).outputs["y"]), host(two.call(b.id).outputs["y"])))
     if logits and all(x.shape == y.shape for x, y in logits):
         found.model = model_level(*(np.concatenate(side) for side in zip(*logits, strict=True)))
@@ -282,20 +282,19 @@ def _explained(one: Side, found: Difference, legal: Legal | None) -> list[Flip]:
             verdict = "defect"
         elif earlier is not None:
             verdict, cause = "inherited", earlier
-        elif flip.near or _legal(flip, op, legal):
-            verdict = "tie"
         else:
-            verdict = "defect"
+            flip = _with_legal(flip, op, legal)
+            verdict = "tie" if flip.near else "defect"
         named.append(dataclasses.replace(flip, verdict=verdict, cause=cause))
     return named
 
 
-def _legal(flip: Flip, op: OpDiff, legal: Legal | None) -> bool:
-    """Whether noise that legal ops before the decision bring explains a flip that its own floor does not."""
-    if legal is None or (op.inherited == 0.0 and not op.integers):
-        return False
+def _with_legal(flip: Flip, op: OpDiff, legal: Legal | None) -> Flip:
+    """A flip with the noise that legal ops before it bring, where its own floor does not explain it."""
+    if flip.near or legal is None or (op.inherited == 0.0 and not op.integers):
+        return flip
     noise = legal(op.record)
-    return flip.row < len(noise) and flip.margin <= 2 * (flip.floor + float(noise[flip.row]))
+    return dataclasses.replace(flip, legal=float(noise[flip.row]) if flip.row < len(noise) else 0.0)
 
 
 def _stops(one: Trace, two: Trace) -> list[tuple[int, str, str]]:

@@ -40,6 +40,7 @@ class LeafError:
             of elements that differ.
         first: index of the first element outside the class, else of the greatest error.
         outside: whether the class is broken.
+        got, want: the values at `first`; codes and scales by the value they stand for.
         note: what a derivation said that has no number.
     """
 
@@ -53,6 +54,8 @@ class LeafError:
     first: tuple[int, ...]
     outside: bool
     note: str = field(default="")
+    got: float | None = None
+    want: float | None = None
 
     @property
     def value(self) -> float:
@@ -76,6 +79,8 @@ class LeafError:
             "relative": finite(self.relative),
             "first": list(self.first),
             "outside": self.outside,
+            "got": None if self.got is None else finite(self.got),
+            "want": None if self.want is None else finite(self.want),
             "note": self.note,
         }
 
@@ -105,23 +110,23 @@ def measure(check: Check, got: Any, leaf: str) -> LeafError:
     dtype, apart = "bf16" if got.dtype is torch.bfloat16 else "f32", relative(have, want)
     if isinstance(check, Drawn):
         wrong = np.array([token not in legal for token, legal in zip(have.tolist(), check.legal, strict=True)])
-        return _result(leaf, "elements", 0.0, wrong.astype(float), None, apart)
+        return _result(leaf, "elements", 0.0, wrong.astype(float), None, apart, (have, want))
     if isinstance(check, Exact):
         different = ~((have == want) | (np.not_equal(have, have) & np.not_equal(want, want)))
         if have.dtype.kind == "f":
             different |= (np.signbit(have) != np.signbit(want)) & (have == 0)
-        return _result(leaf, "elements", 0.0, different.astype(float), None, apart)
+        return _result(leaf, "elements", 0.0, different.astype(float), None, apart, (have, want))
     if isinstance(check, Accumulated):
         peak = np.max(np.where(np.isfinite(want), np.abs(want), 0.0), axis=-1, keepdims=True, initial=0.0)
         unit = np.broadcast_to(check.floor + check.n * ulp(peak, dtype) / FLOORS, want.shape)
-        return _result(leaf, "floors", FLOORS, _distance(have, want) / unit, unit, apart)
+        return _result(leaf, "floors", FLOORS, _distance(have, want) / unit, unit, apart, (have, want))
     rounded = round_bf16(want) if dtype == "bf16" else want.astype(np.float32).astype(np.float64)
     unit = check.unit(rounded, dtype)
     error = _distance(have, rounded) / unit
     if check.rows is not None:
         error = np.where(check.rows.reshape(-1, *[1] * (error.ndim - 1)), error, 0.0)
         apart = relative(have[check.rows], rounded[check.rows])
-    return _result(leaf, "ulp", float(check.n), error, unit, apart)
+    return _result(leaf, "ulp", float(check.n), error, unit, apart, (have, rounded))
 
 
 def broken(leaf: str, note: str) -> LeafError:
@@ -162,8 +167,8 @@ def _steps(check: Quantised, got: QTensor | tuple[Array, Array], leaf: str) -> L
     error = np.where(lost != missing, np.inf, np.where(missing, 0.0, np.where(step > 0, step, off)))
     codes_off, scales_off = int(((off > 0) & (step == 0) & ~missing).sum()), int((step > 0).sum()) // group
     crowded = codes_off > max(1, int(CODE_SHARE * off.size)) or scales_off > max(1, int(SCALE_SHARE * scales.size))
-    apart = relative(decode(codes, scales, check.fmt), decode(check.codes, check.scales, check.fmt))
-    return _result(leaf, "steps", 1.0, error, None, apart, crowded)
+    pair = decode(codes, scales, check.fmt), decode(check.codes, check.scales, check.fmt)
+    return _result(leaf, "steps", 1.0, error, None, relative(*pair), pair, crowded)
 
 
 def _entries(check: Entries, got: torch.Tensor, leaf: str) -> LeafError:
@@ -189,7 +194,7 @@ def _chosen(check: Selected, got: Array, leaf: str) -> LeafError:
     unit = np.broadcast_to(check.slack[:, None] / TIE, got.shape)
     gap = np.abs(scores[0] - scores[1])
     error = np.where(gap == 0, 0.0, gap / unit)
-    return _result(leaf, "floors", TIE, error, unit, relative(got, check.ids))
+    return _result(leaf, "floors", TIE, error, unit, relative(got, check.ids), (got, check.ids))
 
 
 def _ranks(codes: Array, fmt: str) -> Array:
@@ -209,9 +214,15 @@ def _result(
     error: Array,
     unit: Array | None,
     apart: float,
+    pair: tuple[Array, Array],
     crowded: bool = False,
 ) -> LeafError:
-    """Reduce element errors [rows, ...]; `crowded`: too many elements differ, whatever their size."""
+    """Reduce element errors [rows, ...].
+
+    Args:
+        pair: the values found and wanted.
+        crowded: too many elements differ, whatever their size.
+    """
     if not error.size:
         return LeafError(leaf, metric, threshold, np.zeros(0), 0.0, None, 0.0, (), False)
     flat = error.reshape(len(error), -1) if error.ndim else error.reshape(1, 1)
@@ -221,4 +232,6 @@ def _result(
     flat_place = int(np.argmax(beyond)) if outside else int(np.argmax(error))
     place = tuple(int(i) for i in np.unravel_index(flat_place, error.shape))
     floor = None if unit is None else float(unit[place])
-    return LeafError(leaf, metric, threshold, rows, float(error.mean()), floor, apart, place, outside)
+    got, want = (float(values[place]) for values in pair)
+    mean = float(error.mean())
+    return LeafError(leaf, metric, threshold, rows, mean, floor, apart, place, outside, got=got, want=want)

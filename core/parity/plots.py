@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 760, 300
-LEFT, RIGHT, TOP, BOTTOM = 70, 20, 20, 60
+LEFT, RIGHT, TOP, BOTTOM = 70, 45, 20, 60  # half a label fits beside the last tick
 TICKS = 6
 WIDEST_BAR = 60.0
 

@@ -54,6 +54,12 @@ class Record:
     parent: int | None = None
     error: dict[str, str] | None = None
 
+    @property
+    def place(self) -> str:
+        """The site with its layer, where the model binds one site for all layers."""
+        inside = self.layer is not None and not self.site.startswith("layers.")
+        return f"layers.{self.layer}.{self.site}" if inside else self.site
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tandem.parity.diff import Difference, OpDiff
+from tandem.parity.measure import TIE
 from tandem.parity.plots import Series, chart
 from tandem.parity.verdict import Verdict
 
 BLUE, ORANGE, GREY, RED, GREEN = "#1f5fa8", "#b45309", "#6b7280", "#b3261e", "#1b7f3b"
 COLOURS = {"PASS": GREEN, "TIE": ORANGE, "FAIL": RED}
 SHOWN = 40  # rows of a table
+FIRST, LAST = ("step", "embed", "engram"), ("hc", "norm", "head", "sampler")  # sites outside layers, in model order
+LOCAL = "every call had A's inputs: nothing here shows how a whole run on B would go (parity replay --mode free does)"
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:60rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
@@ -60,6 +63,8 @@ def summary(found: Difference, outcome: Verdict) -> str:
         told = outcome.error()
         lines += [f"{name}: {getattr(told, name)}" for name in ("where", "why", "fix")] + [""]
     lines += [f"{len(found.ops)} calls compared, {sum(op.same for op in found.ops)} with equal bits"]
+    if found.mode == "local":
+        lines += [LOCAL]
     for kind, rate in found.rates().items():
         lines.append(f"{kind}: {rate.n} decisions, {rate.value:.2%} flipped (95%: {rate.low:.2%} to {rate.high:.2%})")
     lines += _model_lines(found)
@@ -67,17 +72,34 @@ def summary(found: Difference, outcome: Verdict) -> str:
         lines += ["", "first flips:"]
         for flip in found.flips[:10]:
             lines.append(
-                f"  {flip.verdict:9} {flip.kind} step {flip.step} {flip.site} row {flip.row}: "
-                f"margin {number(flip.units)} floors"
+                f"  {flip.verdict:9} {flip.kind} step {flip.step} {flip.site} row {flip.row}: {flip.told()}"
             )
+    lines += _own_errors(found)
     lines += ["", "greatest local errors of B (share of the gate):"]
     for op in worst(found)[:10]:
-        lines.append(f"  {number(op.share):>8}  {op.record.op} {op.record.site} step {op.record.step}")
-    lines += ["", *(f"note: {note}" for note in outcome.notes), "drafts: absent, nothing drafts yet"]
+        place = f"{op.record.op} {op.record.place} step {op.record.step}, record {op.record.id}"
+        lines.append(f"  {number(op.share):>8}  {place}")
+    lines += ["", *(f"note: {note}" for note in outcome.notes), "drafts: absent, nothing drafts yet",
+              "record N: call N of run A, counted from 0; its line in index.jsonl has this id"]
     return "\n".join(lines) + "\n"
 
 
+def _own_errors(found: Difference) -> list[str]:
+    """Calls of A outside their classes."""
+    bad = [op for op in found.ops if op.outside_one]
+    if not bad:
+        return []
+    lines = ["", f"A's own calls outside their class ({len(bad)}):"]
+    for op in bad[:10]:
+        leaf = op.outside_one
+        told = "" if leaf is None else f": {leaf.leaf} {number(leaf.value)} {leaf.metric} > {leaf.threshold:.3g}"
+        lines.append(f"  {op.record.op} {op.record.place} step {op.record.step}, record {op.record.id}{told}")
+    return lines
+
+
 def _model_lines(found: Difference) -> list[str]:
+    if found.mode == "local":
+        return []
     model = found.model
     if model is None:
         return ["logits: none recorded in both"]
@@ -86,8 +108,7 @@ def _model_lines(found: Difference) -> list[str]:
     return [
         f"KL(A||B): mean {kl.value:.3g} nats (95%: {kl.low:.3g} to {kl.high:.3g}, n={kl.n}), "
         f"greatest {model.greatest:.3g}",
-        f"top-1 agreement: {top.value:.2%} (95%: {top.low:.2%} to {top.high:.2%}, n={top.n}); "
-        f"this n shows losses from {model.detectable:.2%} up",
+        f"top-1 agreement: {top.value:.2%} (95%: {top.low:.2%} to {top.high:.2%}, n={top.n})",
         f"first step with another token: {first}, of {found.steps} steps with tokens",
     ]
 
@@ -97,7 +118,9 @@ def page(found: Difference, outcome: Verdict) -> str:
     one, two = (html.escape(name) for name in found.names)
     colour = COLOURS[outcome.status]
     told = html.escape(str(outcome.error())) if outcome.status == "FAIL" else html.escape(outcome.headline())
-    model = "".join(f"<p>{html.escape(line)}</p>" for line in _model_lines(found))
+    lines = _model_lines(found) or [LOCAL]
+    model = "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+    own = "".join(f"<li>{html.escape(line)}</li>" for line in _own_errors(found)[2:])
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in outcome.notes)
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -108,32 +131,42 @@ def page(found: Difference, outcome: Verdict) -> str:
 <h2>Error by layer</h2><p>Greatest relative error of a row: of B's own ops on their own inputs, of the inputs carried
 in, and of the outputs.</p>{_by_layer(found)}
 <h2>Decision flips by step</h2>{_flips_by_step(found)}
-<h2>Logit margins</h2><p>Distance of A's two best logits in noise floors; far above 2 a flip is no tie.</p>
+<h2>Logit margins</h2><p>Distance of A's two best logits in noise floors. A flip up to its limit is a tie: 2 floors, and
+where earlier ops carry legal noise in, twice that noise too.</p>
 {_margins(found)}
 <h2>Model level</h2>{model}
 <h2>Flips</h2>{_flip_table(found)}
-<h2>Greatest local errors</h2>{_op_table(found)}
+<h2>Greatest local errors</h2><p>Record N is call N of run A, counted from 0.</p>{_op_table(found)}
+<h2>A's own calls outside their class</h2>{f"<ul>{own}</ul>" if own else "<p>None.</p>"}
 <h2>Left out</h2><p>Accepted drafts: absent, nothing drafts yet. Records of A that B lacks: {len(found.unmatched)}.</p>
 </body></html>
 """
 
 
 def _by_layer(found: Difference) -> str:
-    """Layers in the order of the run; calls outside layers by the first part of their site."""
-    order: dict[str, int] = {}
+    """Layers in the order of the model; calls outside layers by the first part of their site."""
     greatest: dict[str, list[float]] = {}
     for op in found.ops:
         name = str(op.record.layer) if op.record.layer is not None else op.record.site.split(".")[0] or "step"
-        order.setdefault(name, len(order))
         row = greatest.setdefault(name, [0.0, 0.0, 0.0])
         values = (op.local, op.inherited, op.free)
         greatest[name] = [max(a, b if math.isfinite(b) else 0.0) for a, b in zip(row, values, strict=True)]
+    order = {name: i for i, name in enumerate(sorted(greatest, key=_in_model))}
     kinds = ((0, "local error of B", BLUE), (1, "inherited", ORANGE), (2, "free error", GREY))
     series = [
-        Series(name, colour, [(float(order[key]), row[i]) for key, row in greatest.items() if row[i] > 0])
+        Series(name, colour, [(float(order[key]), greatest[key][i]) for key in order if greatest[key][i] > 0])
         for i, name, colour in kinds
     ]
     return chart(series, "layer", "relative error", log=True, names=list(order))
+
+
+def _in_model(name: str) -> tuple[int, int, str]:
+    """Where a layer, or a site outside layers, stands in the model."""
+    if name.isdigit():
+        return 1, int(name), name
+    if name in FIRST:
+        return 0, FIRST.index(name), name
+    return 2, LAST.index(name) if name in LAST else len(LAST), name
 
 
 def _flips_by_step(found: Difference) -> str:
@@ -150,8 +183,15 @@ def _flips_by_step(found: Difference) -> str:
 def _margins(found: Difference) -> str:
     kept = [(float(m.step), m.floors) for m in found.margins if not m.flipped]
     flipped = [(float(m.step), m.floors) for m in found.margins if m.flipped]
-    series = [Series("same token", BLUE, kept, "dots"), Series("flipped", RED, flipped, "dots")]
-    return chart(series, "step", "margin (floors)", log=True)
+    steps = sorted({float(m.step) for m in found.margins})
+    limits = [(float(f.step), f.limit / f.floor) for f in found.flips if f.kind == "argmax" and f.legal and f.floor]
+    series = [
+        Series("same token", BLUE, kept, "dots"),
+        Series("flipped", RED, flipped, "dots"),
+        Series("2 floors", GREY, [(step, TIE) for step in steps]),
+        Series("limit with legal noise", ORANGE, limits, "dots"),
+    ]
+    return chart(series, "step", "margin (floors)", log=True) if steps else "<p>nothing to plot</p>"
 
 
 def _table(heads: Sequence[tuple[str, bool]], rows: Iterable[Sequence[Any]]) -> str:
@@ -171,10 +211,11 @@ def _flip_table(found: Difference) -> str:
     if not found.flips:
         return "<p>None.</p>"
     heads = (("verdict", False), ("kind", False), ("site", False), ("step", True), ("row", True), ("only A", False),
-             ("only B", False), ("margin, floors", True), ("after record", True))  # fmt: skip
+             ("only B", False), ("margin", True), ("floor", True), ("legal noise", True), ("limit", True),
+             ("after record", True))  # fmt: skip
     rows = (
-        (f.verdict, f.kind, f.site, f.step, f.row, _ids(f.gone), _ids(f.came), number(f.units),
-         "-" if f.cause is None else f.cause)
+        (f.verdict, f.kind, f.site, f.step, f.row, _ids(f.gone), _ids(f.came), number(f.margin),
+         number(f.floor), number(f.legal), number(f.limit), "-" if f.cause is None else f.cause)
         for f in found.flips[:SHOWN]
     )  # fmt: skip
     rest = len(found.flips) - SHOWN
@@ -189,7 +230,7 @@ def _op_table(found: Difference) -> str:
     heads = (("op", False), ("site", False), ("step", True), ("record", True), ("B: share of gate", True), ("A", True),
              ("local B", True), ("inherited", True), ("free", True), ("amplification", True))  # fmt: skip
     rows = (
-        (op.record.op, op.record.site, op.record.step, op.record.id, number(op.share),
+        (op.record.op, op.record.place, op.record.step, op.record.id, number(op.share),
          number(max((leaf.share for leaf in op.one), default=0.0)), number(op.local), number(op.inherited),
          number(op.free), number(op.amplification))
         for op in worst(found)[:SHOWN]

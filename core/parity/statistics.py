@@ -52,8 +52,8 @@ def bootstrap_mean(values: Array) -> Estimate:
 
 
 def smallest_detectable(n: int) -> float:
-    """Smallest rate of disagreement that n positions show at least once with 95% probability."""
-    return 1.0 if n == 0 else 1.0 - 0.05 ** (1.0 / n)
+    """Upper end of Wilson's interval for no disagreement in n positions: lower rates may have stayed unseen."""
+    return wilson(0, n).high
 
 
 def log_softmax(logits: Array) -> Array:
@@ -81,7 +81,7 @@ class ModelLevel:
         divergence: mean KL(A || B), nats.
         greatest: greatest KL of a position.
         agreement: share of positions with the same argmax.
-        detectable: smallest rate of disagreement that this many positions would have shown.
+        detectable: rates of disagreement below this may stay unseen in so many positions.
     """
 
     divergence: Estimate

@@ -18,7 +18,9 @@ from tandem.parity import report
 from tandem.parity.diff import Difference, diff
 from tandem.parity.pairs import Side
 from tandem.parity.records import Call, Record
+from tandem.parity.trace import Trace
 from tandem.parity.verdict import Verdict, verdict
+from tandem.parity.writer import TraceWriter
 
 HEAD = Record(4, 0, 4, "linear", "head", None, 3)
 SAMPLE = Record(5, 0, 5, "sample", "sampler", None, 3, sources={"logits": (4, "y")})
@@ -166,7 +168,7 @@ def test_the_error_word_for_word() -> None:
     )  # fmt: skip
     assert str(outcome.error()) == (
         "op 'rms_norm' layer 7 step 3 row 41: 3 ulp > U(1). "
-        "Where: layers.7.attn.q_norm, record 812, backend 'mydevice', output y first at [41, 5]. "
+        "Where: layers.7.attn.q_norm, record 812, backend 'mydevice' (B), output y first at [41, 5]. "
         "Why: floor=0.00391; the call is judged on the inputs it was given, so nothing in it is inherited. "
         "Fix: rerun: tandem parity replay A.trace --op rms_norm."
     )
@@ -181,6 +183,42 @@ def test_both_sides_outside(tmp_path: Path) -> None:
     outcome = verdict(diff(Side(one), Side(other)), one.path)
     assert (outcome.status, outcome.side) == ("FAIL", "two")
     assert outcome.reason.endswith("; the recording is outside its class too")
+
+
+def test_an_error_of_the_recording_alone(tmp_path: Path) -> None:
+    """A is wrong and B is right: A is named, and B is not told to be looked at."""
+    right = head()
+    wrong = Call(right.inputs, {"y": right.outputs["y"] + move(1, 2, 1.0)})
+    one, other = write(tmp_path / "a", [(HEAD, wrong)]), write(tmp_path / "b", [(HEAD, right)], backend="two")
+    found = diff(Side(one), Side(other))
+    outcome = verdict(found, one.path)
+    assert (outcome.status, outcome.side, outcome.own, outcome.index) == ("FAIL", "one", True, (1, 2))
+    text = "A's recording is outside its class, B is not judged by it: op 'linear' step 0 row 1"
+    assert outcome.headline().startswith(f"FAIL: {text}") and "backend 'one' (A)" in outcome.error().where
+    assert "--backend one" in outcome.command and "--backend two" not in outcome.command
+    lines = report.summary(found, outcome).splitlines()
+    listed = lines.index("A's own calls outside their class (1):")
+    assert lines[listed + 1].startswith("  linear head step 0, record 4: y ")
+    assert text in report.page(found, outcome).replace("&#x27;", "'")
+    leaf = found.to_json()["ops"][0]["local_a"][0]
+    assert (leaf["got"], leaf["want"]) == (5.0, 4.0)
+
+
+def test_an_error_of_b_is_blamed_before_one_of_a(tmp_path: Path) -> None:
+    right, later = head(), dataclasses.replace(HEAD, id=6, step=1, call=6)
+    wrong = Call(right.inputs, {"y": right.outputs["y"] + 1})
+    one = write(tmp_path / "a", [(HEAD, wrong), (later, right)])
+    other = write(tmp_path / "b", [(HEAD, right), (later, wrong)], backend="two")
+    outcome = verdict(diff(Side(one), Side(other)), one.path)
+    assert (outcome.side, outcome.own, outcome.record) == ("two", False, 6)
+    assert any(note.startswith("A's recording is outside its class in 1 calls, first in op 'linear'")
+               for note in outcome.notes)  # fmt: skip
+
+
+def test_cache_pages_are_no_calls(tmp_path: Path) -> None:
+    TraceWriter(tmp_path / "pages", {"backend": "one"}).close(states=[])
+    with pytest.raises(TraceError, match="it is no op trace.*kv-import"):
+        Side(Trace.open(tmp_path / "pages"))
 
 
 def test_results_hold_what_the_page_shows(tmp_path: Path) -> None:

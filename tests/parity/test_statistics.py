@@ -26,7 +26,7 @@ def test_wilson() -> None:
 
 def test_what_a_sample_can_show() -> None:
     # (1 - p)^n = 5% is where n positions without a difference stop being a surprise.
-    assert (1 - smallest_detectable(30)) ** 30 == pytest.approx(0.05)
+    assert smallest_detectable(30) == wilson(0, 30).high == pytest.approx(3.8415 / (30 + 3.8415), rel=1e-4)
     assert smallest_detectable(30) > 0.05  # 30 questions cannot show a loss of 5%
     assert smallest_detectable(0) == 1.0
 
