@@ -15,6 +15,7 @@ from tandem.parity.freerun import swap
 from tandem.parity.legal import LegalNoise
 from tandem.parity.measure import LeafError
 from tandem.parity.pairs import Side
+from tandem.parity.swap import MEANING, check_decision
 from tandem.parity.trace import Trace
 from tandem.parity.verdict import verdict
 
@@ -46,7 +47,7 @@ def _add_swap(commands: Any) -> None:
         "--decision",
         metavar="KIND:STEP:ROW:LAYER",
         default="",
-        help="default: the first that flips",
+        help="default: the first flip that noise does not explain, else the first",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.set_defaults(handler=run_swap)
@@ -92,18 +93,25 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
 def run_swap(arguments: argparse.Namespace) -> int:
     """Run `tandem parity swap`."""
+    check_decision(arguments.decision)
     trace = Trace.open(arguments.trace)
     backend = open_backend(arguments.backend, origin="--backend")
     try:
         found = swap(Side(trace), backend, arguments.decision, progress=True)
     finally:
         backend.close()
+    if found is None:
+        told = f"no decision flips: backend '{backend.name}' takes every recorded decision as the recording does"
+        print(json.dumps({"headline": told, "decision": None}) if arguments.json else told)
+        return 0
     if arguments.json:
         print(json.dumps(found.to_json()))
         return 0
     print(found.headline())
+    print(f"  {found.flip.verdict or 'flip'}: {found.flip.told()}")
     for record in found.kept:
-        print(f"  record {record.id}: {record.op} {record.site} step {record.step}")
+        print(f"  record {record.id}: {record.op} {record.place} step {record.step}")
     if found.first is not None and not found.minimal:
         print("  not proved to be the smallest set: the runs ended first")
+    print(f"  {MEANING}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -13,10 +14,11 @@ from tandem.contract.backend import Backend
 from tandem.errors import TandemError
 from tandem.parity.decisions import Choice, Flip, choice, flips, score_noise
 from tandem.parity.feeds import rebuild
+from tandem.parity.legal import LegalNoise
 from tandem.parity.pairs import Side
 from tandem.parity.records import Call, Record
 from tandem.parity.replay import FREE, Replayer
-from tandem.parity.swap import Swapped, chosen_flip, search
+from tandem.parity.swap import Swapped, check_decision, named_flip, search
 from tandem.parity.values import leaves
 
 Outputs = dict[int, dict[str, Any]]
@@ -73,20 +75,27 @@ def differing(side: Side, outputs: Outputs) -> Iterator[int]:
             yield number
 
 
-def swap(side: Side, backend: Backend, decision: str = "", progress: bool = False) -> Swapped:
+def swap(side: Side, backend: Backend, decision: str = "", progress: bool = False) -> Swapped | None:
     """Find the calls that make a decision flip on a backend.
 
     Args:
         side: the recording.
-        decision: which one, as KIND:STEP:ROW:LAYER; empty for the first that flips.
+        decision: which one, as KIND:STEP:ROW:LAYER; empty for the first that noise does not explain, and where noise
+            explains all of them for the first.
         progress: show on standard error how many replays were made.
+    Returns:
+        None where no decision flips.
     Raises:
-        ConfigError: that decision does not flip.
+        ConfigError: the name of the decision is malformed, or another one flips.
     """
+    check_decision(decision)
     runs = FreeRuns(side, backend)
     made = runs.run([record.id for record in side.trace.records])
     differs = set(differing(side, made))
-    flip = chosen_flip(list(_flips(side, runs, made, differs)), decision)
+    found = list(_flips(side, runs, made, differs))
+    if not found:
+        return None
+    flip = named_flip(found, decision) if decision else first_defect(side, found)
     record = side.records[flip.record]
     reach = side.upstream(record) | {record.id}
     before = [side.records[number] for number in sorted(reach & differs)]
@@ -99,6 +108,24 @@ def swap(side: Side, backend: Backend, decision: str = "", progress: bool = Fals
             return made is not None and recorded is not None and made.chosen[flip.row] == recorded.chosen[flip.row]
 
         return search(flip, before, restores)
+
+
+def first_defect(side: Side, found: list[Flip]) -> Flip:
+    """The first flip that neither noise nor an earlier flip explains; else the first one, which is a tie."""
+    noise, before, named = LegalNoise(side), set[int](), list[Flip]()
+    for flip in found:
+        record = side.records[flip.record]
+        if before & side.upstream(record):
+            continue
+        told = flip
+        if not flip.near:
+            rows = noise(record)
+            told = dataclasses.replace(flip, legal=float(rows[flip.row]) if flip.row < len(rows) else 0.0)
+        named.append(dataclasses.replace(told, verdict="tie" if told.near else "defect"))
+        if not told.near:
+            break
+        before.add(record.id)
+    return named[-1] if named[-1].verdict == "defect" else named[0]
 
 
 def _flips(side: Side, runs: FreeRuns, made: Outputs, differs: set[int]) -> Iterator[Flip]:

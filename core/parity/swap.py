@@ -14,10 +14,14 @@ from typing import Any
 
 from tandem.errors import ConfigError
 from tandem.parity.ddmin import Budget, minimise
-from tandem.parity.decisions import Flip
+from tandem.parity.decisions import KINDS, Flip
 from tandem.parity.records import Record
 
 RUNS = 64
+MEANING = (
+    "this is where the decision tips: it need not be the faulty op, for what earlier ops brought counts too; "
+    "parity diff says which op errs"
+)
 Restores = Callable[[frozenset[int]], bool]
 
 
@@ -65,6 +69,7 @@ class Swapped:
         """JSON values."""
         return {
             "headline": self.headline(),
+            "meaning": MEANING,
             "decision": self.flip.to_json(),
             "first": None if self.first is None else _told(self.first),
             "kept": [_told(record) for record in self.kept],
@@ -133,20 +138,38 @@ def _smallest(calls: list[Record], restores: Restores, budget: Budget) -> tuple[
     return sorted(calls, key=lambda record: record.id), minimal
 
 
-def chosen_flip(found: Sequence[Flip], text: str) -> Flip:
-    """The decision to restore: the first one, or the one named KIND:STEP:ROW or KIND:STEP:ROW:LAYER.
+def check_decision(text: str) -> None:
+    """Refuse what names no decision; empty is fine.
 
     Raises:
-        ConfigError: no decision flipped, or none by that name.
+        ConfigError: it is not KIND:STEP:ROW or KIND:STEP:ROW:LAYER.
+    """
+    kind, *numbers = text.split(":")
+    layered = len(numbers) == 3 and numbers[2] == "None"  # as a decision outside layers is listed
+    whole = all(number.isascii() and number.isdigit() for number in (numbers[:2] if layered else numbers))
+    if text and not (kind in KINDS and len(numbers) in (2, 3) and whole):
+        raise ConfigError(
+            f"'{text}' names no decision",
+            where="parity swap --decision",
+            why=f"a decision is KIND:STEP:ROW or KIND:STEP:ROW:LAYER, where KIND is one of {', '.join(KINDS)}",
+            fix="name one that parity diff lists, or leave the flag out",
+        )
+
+
+def named_flip(found: Sequence[Flip], text: str) -> Flip:
+    """The first flip named KIND:STEP:ROW or KIND:STEP:ROW:LAYER.
+
+    Raises:
+        ConfigError: none by that name.
     """
     for flip in found:
         name = f"{flip.kind}:{flip.step}:{flip.row}"
-        if text in ("", name, f"{name}:{flip.layer}"):
+        if text in (name, f"{name}:{flip.layer}"):
             return flip
     known = ", ".join(f"{flip.kind}:{flip.step}:{flip.row}:{flip.layer}" for flip in found[:8])
     raise ConfigError(
-        f"decision '{text}' did not flip" if text else "no decision flipped, so there is nothing to restore",
+        f"decision '{text}' did not flip",
         where="parity swap --decision",
-        why=f"flipped: {known}" if found else "the replay took every decision of the recording",
-        fix="name one of these as KIND:STEP:ROW:LAYER" if found else "use parity diff for errors without a flip",
+        why=f"flipped: {known}",
+        fix="name one of these as KIND:STEP:ROW:LAYER",
     )

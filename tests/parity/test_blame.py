@@ -22,7 +22,7 @@ from tandem.contract.opspec import OP_TABLE, OpFunction
 from tandem.contract.registry import open_backend
 from tandem.contract.types import QTensor
 from tandem.parity.diff import Difference, diff
-from tandem.parity.freerun import swap
+from tandem.parity.freerun import first_defect, swap
 from tandem.parity.legal import LegalNoise, shaken
 from tandem.parity.measure import LeafError
 from tandem.parity.pairs import Side
@@ -200,10 +200,22 @@ def test_swap_finds_the_call_that_flips_a_decision(recorded: Recorded, monkeypat
     monkeypatch.setattr(FaultyBackend, "_layer", recorded.side.call(calls[2].id).inputs["weights"].bias)
     monkeypatch.setattr(FaultyBackend, "_size", 30.0)  # enough to flip what comes after
     found = swap(recorded.side, FaultyBackend())
+    assert found is not None and found.flip.verdict == "defect"
     assert found.first == calls[2]
     assert found.kept == (calls[2],)
     assert (found.kinds(), found.layers(), found.minimal) == (["moe_block"], [2], True)
     assert found.runs < 16
+
+
+def test_swap_without_a_flip(recorded: Recorded, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """That nothing flips is a result; a decision that cannot be is refused before anything runs."""
+    register(monkeypatch, sound=FaultyBackend)
+    words = ["parity", "swap", str(recorded.path), "--backend", "sound"]
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("no decision flips: backend 'faulty' takes every recorded decision")
+    monkeypatch.setattr(FaultyBackend, "open", None)
+    assert main([*words, "--decision", "experts:1"]) == 2
+    assert "'experts:1' names no decision" in capsys.readouterr().err
 
 
 def test_the_commands(
@@ -248,7 +260,15 @@ def test_a_flip_that_legal_rounding_makes_is_a_tie(tmp_path: Path) -> None:
     assert verdict(diff(one, two), one.trace.path).metric == "margin"  # its own noise does not explain it
     found = diff(one, two, legal=LegalNoise(one))
     assert [flip.verdict for flip in found.flips] == ["tie"]
-    assert verdict(found, one.trace.path).status == "TIE"
+    outcome = verdict(found, one.trace.path)
+    assert outcome.status == "TIE"
+    tie = found.flips[0]
+    assert tie.legal is not None and tie.limit == 2 * (tie.floor + tie.legal) >= tie.margin > 2 * tie.floor
+    assert f"margin {tie.margin:.3g}, limit {tie.limit:.3g}" in outcome.headline() and "legal noise" in tie.told()
+    assert (outcome.value, outcome.threshold) == (tie.margin, tie.limit)
+    wide = dataclasses.replace(tie, margin=100.0)
+    assert first_defect(one, [tie, wide]).margin == 100.0, "a tie is passed over for a defect"
+    assert first_defect(one, [tie]).verdict == "tie"
 
 
 def test_legal_noise_is_one_step() -> None:

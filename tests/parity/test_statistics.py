@@ -12,7 +12,7 @@ from tandem.parity.ddmin import Budget, minimise
 from tandem.parity.decisions import Flip
 from tandem.parity.records import Record
 from tandem.parity.statistics import bootstrap_mean, kl, model_level, smallest_detectable, wilson
-from tandem.parity.swap import chosen_flip, search
+from tandem.parity.swap import check_decision, named_flip, search
 
 
 def test_wilson() -> None:
@@ -102,8 +102,11 @@ def test_swap_that_cannot_find_anything() -> None:
 
 
 def test_a_decision_is_named() -> None:
-    assert chosen_flip([FLIP], "") == chosen_flip([FLIP], "entries:0:0") == chosen_flip([FLIP], "entries:0:0:4") == FLIP
+    assert named_flip([FLIP], "entries:0:0") == named_flip([FLIP], "entries:0:0:4") == FLIP
     with pytest.raises(ConfigError, match="decision 'token:1:0' did not flip.*entries:0:0:4"):
-        chosen_flip([FLIP], "token:1:0")
-    with pytest.raises(ConfigError, match="no decision flipped"):
-        chosen_flip([], "")
+        named_flip([FLIP], "token:1:0")
+    for fine in ("", "entries:0:0", "token:3:1:None", "experts:0:12:4"):
+        check_decision(fine)
+    for wrong in ("entries", "entries:0", "entries:0:x", "entries:0:-1", "words:0:0", "entries:0:0:4:1", ":0:0"):
+        with pytest.raises(ConfigError, match="names no decision.*KIND:STEP:ROW"):
+            check_decision(wrong)
