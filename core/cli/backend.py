@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     for path in written:
         print(f"{path}  {len(path.read_text(encoding='utf-8').splitlines())} lines")
-    path = str(out) if out.is_absolute() else f"./{out}"
-    install, test = shlex.quote(f"{path}[test]"), shlex.quote(path)
+    place = str(out) if out.is_absolute() else f"./{out}"
+    install, test = shlex.quote(f"{place}[test]"), shlex.quote(place)
     print(f"\npip install -e {install}\npytest {test}\nTANDEM_BACKEND={arguments.name} tandem generate Hello")
     return 0

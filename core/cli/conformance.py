@@ -72,7 +72,7 @@ def _golden(arguments: argparse.Namespace) -> int:
             "golden cases are written by themselves",
             where="--golden",
             why=f"{' and '.join(others)} {'are' if len(others) > 1 else 'is'} about checking a backend",
-            fix="run the command twice",
+            fix=f"leave out {' and '.join(others)}",
         )
     made = export(arguments.golden, arguments.case, progress=not arguments.json)
     about = {"directory": str(made.directory), "cases": made.cases, "bytes": made.nbytes}

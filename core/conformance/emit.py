@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tandem.conformance.compare import Measured
-from tandem.conformance.report import Report
+from tandem.conformance.report import Report, judged
 from tandem.contract.backend import Backend
 from tandem.contract.matrix import cells
-from tandem.contract.opspec import OP_TABLE, table_signature
+from tandem.contract.opspec import table_signature
 from tandem.contract.standing import contract_text, sealed, source_hashes
 from tandem.errors import ConfigError
 
@@ -71,8 +71,7 @@ def _lines(report: Report, backend: Backend) -> Iterator[str]:
 
 
 def _measure(op: str, output: str, one: Measured) -> str:
-    letter = OP_TABLE[op].classes.get(output.partition(".")[0], "?")
-    return f"{letter}: {one.worst:.3g} of {one.limit:.3g} {one.unit}, mean {one.mean:.3g}"
+    return f"{judged(op, output, one)}: {one.worst:.3g} of {one.limit:.3g} {one.unit}, mean {one.mean:.3g}"
 
 
 def _table(name: str, record: dict[str, Any]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.conformance.compare import Measured
+from tandem.contract.opspec import OP_TABLE
 
 LEVELS = ("L0", "L1", "L2", "L3")
 
@@ -133,14 +134,17 @@ def _nearness(one: Measured) -> float:
     return one.worst / one.limit if one.limit else one.worst
 
 
-def summary(report: Report) -> Iterator[str]:
-    """One line a suite, and the verdict."""
+def summary(report: Report, full: bool = False) -> Iterator[str]:
+    """One line a suite, the reasons of what was skipped (in full, or by their first words), and the verdict."""
     for level in LEVELS[: LEVELS.index(report.level) + 1]:
         suite = [result for result in report.results if result.suite == level]
         failed = sum(result.failure is not None for result in suite)
-        skipped = sum(result.skipped is not None for result in suite)
+        out = sum(result.skipped is not None for result in suite)
         took = sum(result.seconds for result in suite)
-        yield f"{level}  {len(suite) - skipped - failed} hold, {failed} fail, {skipped} skipped  ({took:.1f} s)"
+        yield f"{level}  {len(suite) - out - failed} hold, {failed} fail, {out} skipped  ({took:.1f} s)"
+    skipped = Counter((r.skipped if full else r.skipped.partition(":")[0]) for r in report.results if r.skipped)
+    if skipped:
+        yield "skipped: " + ", ".join(f"{count} ({reason})" for reason, count in skipped.most_common())
     limits = [text for text, on in (("quick", report.quick), (f"--case {report.case}", report.case)) if on]
     yield f"level shown: {report.claim}" + (f" (a run with {' and '.join(limits)} shows none)" if limits else "")
 
@@ -154,16 +158,26 @@ def failure_lines(report: Report) -> Iterator[str]:
 
 def table_rows(report: Report) -> list[list[str]]:
     """Op by op: checks that hold, fail and are skipped, the output nearest to its limit, its worst row and mean."""
-    rows = [["op", "hold", "fail", "skip", "worst output", "worst", "mean", "limit", "unit"]]
+    rows = [["op", "hold", "fail", "skip", "worst output", "class", "worst", "mean", "limit", "unit"]]
     worst = report.worst()
     for op in dict.fromkeys(result.op for result in report.results if result.suite == "L1"):
         mine = [result for result in report.results if result.op == op and result.suite == "L1"]
         count = Counter("fail" if r.failure is not None else "skip" if r.skipped is not None else "hold" for r in mine)
         numbers = [str(count[kind]) for kind in ("hold", "fail", "skip")]
         name, one = max(worst.get(op, {"-": None}).items(), key=lambda pair: _nearness(pair[1]) if pair[1] else -1.0)
-        cells = ["-"] * 4 if one is None else [f"{x:.3g}" for x in (one.worst, one.mean, one.limit)] + [one.unit]
+        cells = ["-"] * 5
+        if one is not None:
+            cells = [judged(op, name, one), *(f"{x:.3g}" for x in (one.worst, one.mean, one.limit)), one.unit]
         rows.append([op, *numbers, name, *cells])
     return rows
+
+
+def judged(op: str, output: str, one: Measured) -> str:
+    """The class of an output, and the one it is judged by where that is another: ``A as Q`` where class A is
+    quantised and so compared as codes, ``U(4) as A`` where the sums before it have a floor."""
+    declared = OP_TABLE[op].classes.get(output.partition(".")[0], "?")
+    letter, classes = {"ulp": ("U", "U"), "floor": ("A", "A"), "differ": ("Q", "XSQP")}[one.unit]
+    return declared if declared[0] in classes else f"{declared} as {letter}"
 
 
 def aligned(rows: list[list[str]]) -> Iterator[str]:
@@ -179,11 +193,9 @@ def page(report: Report) -> Iterator[str]:
     yield f"contract {report.contract}; batch-invariant: {'claimed' if report.batch_invariant else 'not claimed'}"
     yield "device: " + ", ".join(f"{name} {value}" for name, value in sorted(report.fingerprint.items()))
     yield ""
-    yield from summary(report)
+    yield from summary(report, full=True)
     yield ""
     yield from failure_lines(report)
-    reasons = Counter(result.skipped for result in report.results if result.skipped is not None)
-    yield from (f"skipped {count}: {reason}" for reason, count in reasons.most_common())
     if len(rows := table_rows(report)) > 1:
         yield ""
         yield from aligned(rows)

@@ -16,8 +16,9 @@ from support.runner import CompositeBackend
 
 from tandem.cli.main import main
 from tandem.conformance import claims
+from tandem.conformance.compare import Measured
 from tandem.conformance.kit import run
-from tandem.conformance.report import Report, Result, failure_lines
+from tandem.conformance.report import Report, Result, failure_lines, page, summary, table_rows
 from tandem.conformance.select import selected
 from tandem.contract.capabilities import Capabilities, OpCap
 from tandem.contract.opspec import OP_TABLE, OpFunction
@@ -183,6 +184,8 @@ def test_the_command_says_by_its_code_whether_all_holds(
     assert main([*command, "good", "--report", str(tmp_path / "good")]) == 0
     said = capsys.readouterr().out
     assert "shows none" in said and "FAIL" not in said
+    count = said.split("L1  ")[1].split(" fail, ")[1].split(" skipped")[0]
+    assert int(count) > 0 and f"\nskipped: {count} (the op writes no argument)\n" in said
     assert main([*command, "bad", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["failed"] == len([r for r in found["results"] if r["failure"]]) > 0 and found["claim"] == "none"
@@ -191,6 +194,18 @@ def test_the_command_says_by_its_code_whether_all_holds(
     assert values["measured"]["x"]["limit"] == 1 and math.isclose(values["measured"]["x"]["worst"], 0.0)
     page = (tmp_path / "good" / "report.txt").read_text()
     assert "hc_mean" in page and "Conformance of backend" in page and page.count("\n") < 60
+
+
+def test_the_table_shows_the_class_that_an_output_is_judged_by() -> None:
+    measured = {"q": Measured("differ", 0.0, 0.0, 0, 0.0078)}
+    block = Result("L1", "attn_block", "case", "values", 0.1, measured=measured)
+    dots = Result("L1", "linear", "case", "values", 0.1, measured={"y": Measured("floor", 1.0, 0.5, 0, 4.0)})
+    refused = [Result("L1", "linear", "case", "rows", 0.0, skipped=f"not claimed: w={w}") for w in ("mxfp4", "mxfp8")]
+    report = Report("any", "L1", False, "", [block, dots, *refused], {}, "1.0", True)
+    head, *rows = table_rows(report)
+    assert {row[0]: row[head.index("class")] for row in rows} == {"attn_block": "A as Q", "linear": "A"}
+    assert "skipped: 2 (not claimed)" in list(summary(report))
+    assert "skipped: 1 (not claimed: w=mxfp4), 1 (not claimed: w=mxfp8)" in list(page(report))
 
 
 def test_the_command_refuses_what_shows_no_level(capsys: Capture, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -257,6 +258,16 @@ def test_a_filtered_export_has_those_cases_alone(golden: Summary, tmp_path: Path
     shutil.rmtree(tmp_path / "some")
 
 
+def test_the_example_on_the_page_passes(tmp_path: Path, numpy_alone: Path) -> None:
+    root = export(tmp_path / "cases", "hc_mean/").directory
+    page = (root / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    code += "import sys, check\nsys.exit(check.main(['check', 'mine', case]))\n"
+    environ = {"PYTHONPATH": f"{numpy_alone}:{root}", "PATH": os.environ["PATH"]}
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 pass, 0 FAIL, 0 none"), done.stdout + done.stderr
+
+
 def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "cases"
     assert main(["conformance", "--golden", str(folder), "--case", "hc_expand/", "--json"]) == 0
@@ -264,5 +275,6 @@ def test_the_command_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert said["directory"] == str(folder)
     assert said["cases"] == json.loads((folder / "index.json").read_text())["cases"]
     assert main(["conformance", "--golden", str(tmp_path / "two"), "--quick", "--backend", "cpu"]) != 0
-    assert "--backend and --quick are about checking a backend" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--backend and --quick are about checking a backend" in said and "leave out --backend and --quick" in said
     assert not (tmp_path / "two").exists()
