@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tandem.cli.options import add_engine_flags, engine_config, positive
-from tandem.parity.exchange import export_pages, import_pages
+from tandem.parity.exchange import compare_continued, export_pages, import_pages
 from tandem.parity.record import read_prompts
+from tandem.parity.trace import Trace
 from tandem.sampling.params import SamplingParams
 
 
@@ -51,13 +52,18 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 def run_import(arguments: argparse.Namespace) -> int:
     """Run `tandem parity kv-import`."""
-    outputs = import_pages(engine_config(arguments), arguments.pages)
+    trace = Trace.open(arguments.pages)
+    outputs = import_pages(engine_config(arguments), trace)
     for output in outputs:
         if output.error is not None:
             raise output.error
+    compared = compare_continued(trace, outputs)
     if arguments.json:
         told = [{"token_ids": list(o.token_ids), "text": o.text, "finish_reason": o.finish_reason} for o in outputs]
-        print(json.dumps({"requests": told}, ensure_ascii=False))
-    else:
-        print("\n".join(output.text for output in outputs))
+        there = [{"token_ids": list(c.one), "first_difference": c.first} for c in compared]
+        print(json.dumps({"requests": told, "exporting_side": there}, ensure_ascii=False))
+        return 0
+    print("\n".join(output.text for output in outputs))
+    for number, both in enumerate(compared):
+        print(f"request {number}: {both.told()}")
     return 0

@@ -96,6 +96,8 @@ class Flip:
 
     def told(self) -> str:
         """The margin, and the limit that it was held against, in units of the scores."""
+        if self.cause is not None:
+            return f"margin {self.margin:.3g}, not held against noise: record {self.cause} explains it"
         legal = "" if self.legal is None else f" + legal noise {self.legal:.3g}"
         share = f" ({self.margin / self.limit:.3g} of it)" if self.limit > 0 else ""
         return f"margin {self.margin:.3g}, limit {self.limit:.3g}{share} = {TIE:.0f} x (floor {self.floor:.3g}{legal})"
@@ -115,7 +117,7 @@ class Flip:
             "floor": finite(self.floor),
             "floors": finite(self.units),
             "legal": None if self.legal is None else finite(self.legal),
-            "limit": finite(self.limit),
+            "limit": None if self.cause is not None else finite(self.limit),
             "verdict": self.verdict,
             "cause": self.cause,
         }

@@ -8,7 +8,7 @@ sizes and layouts of the two sides are their own business.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ def export_pages(
 ) -> list[RequestState]:
     """Compute prompts up to their first drawn token, and write requests and cache pages.
 
+    The requests then go on here to their end, and what was drawn is written too, for the other side to compare with.
+
     Args:
         config, backend: as `tandem.parity.record.record`.
         params: of all prompts, kept for the side that goes on; no logprobs, no logit bias.
@@ -58,24 +60,27 @@ def export_pages(
     sized = fit(config, max(map(len, tokens)) + params.max_tokens, len(tokens))
     parts = assemble(sized, backend, show_progress)
     try:
-        engine, states = Engine(parts), dict[int, RequestState]()
+        engine, states, ended = Engine(parts), dict[int, RequestState](), dict[int, list[int]]()
         numbers = [engine.add_request(prompt, params) for prompt in tokens]
         while not engine.idle:
             for piece in engine.step():
                 if piece.output is not None and piece.output.error is not None:
                     raise piece.output.error
-                states[piece.request_id] = engine.export_request(piece.request_id, with_caches=True)
-                engine.cancel(piece.request_id)
+                if piece.request_id not in states:
+                    states[piece.request_id] = engine.export_request(piece.request_id, with_caches=True)
+                if piece.output is not None:
+                    ended[piece.request_id] = list(piece.output.token_ids)
         writer = TraceWriter(out, describe(parts.plan.backend) | {"model": model_hashes(directory, show_progress)})
         ordered = [states[number] for number in numbers]
-        writer.close(states=[_tree(state, writer) for state in ordered])
+        continued = [ended[number] for number in numbers]
+        writer.close(states=[_tree(state, writer) for state in ordered], continued=continued)
         return ordered
     finally:
         parts.close()
 
 
 def import_pages(
-    config: EngineConfig, pages: Path, backend: Backend | None = None, show_progress: bool | None = None
+    config: EngineConfig, pages: Path | Trace, backend: Backend | None = None, show_progress: bool | None = None
 ) -> list[RequestOutput]:
     """Take in exported requests and run them to their end.
 
@@ -84,14 +89,14 @@ def import_pages(
     Raises:
         TraceError: the files are damaged, of another contract or of another model.
     """
-    trace = Trace.open(pages)
+    trace = pages if isinstance(pages, Trace) else Trace.open(pages)
     states = read_states(trace)
     found = model_hashes(model_directory(config), show_progress)["sha256"]
-    said = mapping(trace.header.get("model"), str(pages))
+    said = mapping(trace.header.get("model"), str(trace.path))
     if said.get("sha256") != found:
         raise TraceError(
             "cache pages are of another model",
-            where=str(pages),
+            where=str(trace.path),
             why=f"its files have the hash {str(said.get('sha256'))[:12]}, those here {found[:12]}",
             fix="run the model that the pages were computed with",
         )
@@ -105,6 +110,51 @@ def import_pages(
         return [finished[number] for number in numbers]
     finally:
         parts.close()
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What two sides drew after the same prompt.
+
+    Args:
+        one, two: tokens of the exporting and of the importing side.
+    """
+
+    one: tuple[int, ...]
+    two: tuple[int, ...]
+
+    @property
+    def first(self) -> int | None:
+        """The first place where they differ, which may be the end of one; None where they do not."""
+        if self.one == self.two:
+            return None
+        pairs = enumerate(zip(self.one, self.two, strict=False))
+        return next((i for i, (a, b) in pairs if a != b), min(len(self.one), len(self.two)))
+
+    def told(self) -> str:
+        """One line."""
+        if self.first is None:
+            return f"the same {len(self.two)} tokens as the exporting side"
+        a, b = (str(side[self.first]) if self.first < len(side) else "the end" for side in (self.one, self.two))
+        return (
+            f"token {self.first} differs from the exporting side: {a} there, {b} here; whether that may be a tie show "
+            f"parity record on one side, and replay --mode free and diff on the other"
+        )
+
+
+def compare_continued(trace: Trace, outputs: Sequence[RequestOutput]) -> list[Continuation]:
+    """What the exporting side drew beside what was drawn here; empty where the files do not say.
+
+    Raises:
+        TraceError: the files say something else than tokens of as many requests.
+    """
+    where = f"{trace.path}, continued"
+    if "continued" not in trace.header:
+        return []
+    there = [sequence(one, where) for one in sequence(trace.header["continued"], where, MAX_PROMPTS)]
+    require(len(there) == len(outputs), where, "it is of another number of requests")
+    drawn = [tuple(integer(token, where, 0, 1 << 31) for token in one) for one in there]
+    return [Continuation(one, tuple(output.token_ids)) for one, output in zip(drawn, outputs, strict=True)]
 
 
 def _tree(state: RequestState, writer: TraceWriter) -> dict[str, Any]:

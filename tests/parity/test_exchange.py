@@ -13,7 +13,7 @@ from tandem.cli.main import main
 from tandem.config import EngineConfig, load_config
 from tandem.engine.llm import LLM
 from tandem.errors import RequestError, TraceError
-from tandem.parity.exchange import export_pages, import_pages, read_states
+from tandem.parity.exchange import Continuation, compare_continued, export_pages, import_pages, read_states
 from tandem.parity.trace import Trace, header_digest
 from tandem.sampling.params import SamplingParams
 
@@ -45,6 +45,7 @@ def test_decoding_elsewhere_gives_the_tokens_of_an_undivided_run(model: Path, pa
     whole = llm.generate(PROMPTS, PARAMS)
     llm.close()
     there = import_pages(engine(model, **OTHER_SIZES), pages, CompositeBackend(use_native=False))
+    assert [c.one for c in compare_continued(Trace.open(pages), there)] == [output.token_ids for output in whole]
     assert [output.token_ids for output in there] == [output.token_ids for output in whole]
     assert [output.text for output in there] == [output.text for output in whole]
     assert [output.finish_reason for output in there] == ["length", "length"]
@@ -94,6 +95,15 @@ def test_commands(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["parity", "kv-import", str(tmp_path / "pages"), *flags]) == 0
     (request,) = json.loads(capsys.readouterr().out)["requests"]
     assert len(request["token_ids"]) == 4 and request["finish_reason"] == "length"
+    assert main(["parity", "kv-import", str(tmp_path / "pages"), *flags[:-1]]) == 0
+    assert "request 0: the same 4 tokens as the exporting side" in capsys.readouterr().out
+
+
+def test_what_both_sides_drew_is_compared() -> None:
+    assert Continuation((1, 2), (1, 2)).first is None
+    assert Continuation((1, 2, 3), (1, 4, 3)).first == 1
+    assert "token 1 differs from the exporting side: 2 there, 4 here" in Continuation((1, 2), (1, 4)).told()
+    assert "token 2 differs from the exporting side: 3 there, the end here" in Continuation((1, 2, 3), (1, 2)).told()
 
 
 def test_a_request_that_ends_at_once_cannot_be_exported(model: Path, tmp_path: Path) -> None:
