@@ -215,7 +215,7 @@ def _flip_table(found: Difference) -> str:
              ("after record", True))  # fmt: skip
     rows = (
         (f.verdict, f.kind, f.site, f.step, f.row, _ids(f.gone), _ids(f.came), number(f.margin),
-         number(f.floor), number(f.legal), number(None if f.cause is not None else f.limit), "-" if f.cause is None else f.cause)
+         number(f.floor), number(f.legal), *((number(f.limit), "-") if f.cause is None else ("-", f.cause)))
         for f in found.flips[:SHOWN]
     )  # fmt: skip
     rest = len(found.flips) - SHOWN
