@@ -26,7 +26,7 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
 table{border-collapse:collapse;width:100%;table-layout:auto;font-size:13px}
 td,th{border-bottom:1px solid #ddd;padding:.25rem .5rem;text-align:left;vertical-align:top}
 td.site{overflow-wrap:anywhere;min-width:10rem}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .wide{overflow-x:auto}svg{width:100%;min-width:34rem;height:auto;font-family:inherit}
 code{background:#f6f7f9;overflow-wrap:anywhere}.bad{color:#b3261e;font-weight:600}
 """

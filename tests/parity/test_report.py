@@ -128,6 +128,32 @@ def test_a_plot_puts_numbers_where_they_belong() -> None:
     assert chart([Series("s", "#000", [])], "x", "y") == "<p>nothing to plot</p>"
 
 
+def test_layers_stand_in_the_order_of_the_model() -> None:
+    """Whatever the order of the calls: what comes before the layers, they by number, what comes after."""
+    found = Difference("free", ("a", "b"), [])
+    for number, (site, layer) in enumerate((("sampler", None), ("hc", 10), ("embed", None), ("hc", 2), ("head", None))):
+        place = Record(number, 0, number, "linear", site, layer, 2)
+        found.ops.append(OpDiff(place, [leaf(0.5)], [leaf(0.5)], 0.1, (), 0.1, None, False))
+    page = report.page(found, verdict(found, Path("t")))
+    svg = page[page.index("<svg") : page.index("</svg>")]
+    names = re.findall(r'<text x="([\d.]+)"[^>]*>([a-z]+|10|2)</text>', svg)
+    ticks = [(float(x), name) for x, name in names if name != "layer"]
+    assert [name for _, name in sorted(ticks)] == ["embed", "2", "10", "head", "sampler"]
+    assert max(x for x, _ in ticks) + 9 * 7 / 2 < WIDTH, "nine characters of seven pixels fit beside the last tick"
+    assert "layers.10.hc" in page and "layers.2.hc" in page
+
+
+def test_a_local_comparison_says_nothing_of_a_run() -> None:
+    found, _ = made()
+    found.mode = "local"
+    outcome = verdict(found, Path("t"))
+    for text in (report.summary(found, outcome), report.page(found, outcome)):
+        assert "KL(A||B)" not in text and "top-1" not in text
+        assert report.LOCAL in text.replace("&#x27;", "'")
+    found.ops, found.flips = [op for op in found.ops if op.outside is None], []
+    assert verdict(found, Path("t")).headline() == "PASS: every op is within its class on A's inputs"
+
+
 def test_an_empty_comparison_has_a_page() -> None:
     found = Difference("local", ("a", "b"), [])
     assert "PASS" in report.page(found, verdict(found, Path("t")))
