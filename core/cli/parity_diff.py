@@ -47,7 +47,7 @@ def _add_swap(commands: Any) -> None:
         "--decision",
         metavar="KIND:STEP:ROW:LAYER",
         default="",
-        help="default: the first flip that noise does not explain, else the first",
+        help="default: the first that is a defect, else the first",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.set_defaults(handler=run_swap)

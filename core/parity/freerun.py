@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from tandem.contract.backend import Backend
 from tandem.errors import TandemError
 from tandem.parity.decisions import Choice, Flip, choice, flips, score_noise
 from tandem.parity.feeds import rebuild
+from tandem.parity.judge import judge
 from tandem.parity.legal import LegalNoise
 from tandem.parity.pairs import Side
 from tandem.parity.records import Call, Record
@@ -51,6 +52,12 @@ class FreeRuns:
                 continue  # what needs it reads the recording
         return outputs
 
+    def errs(self, number: int, outputs: Outputs) -> bool:
+        """Whether a call is outside its class in such a run, for the inputs it had there."""
+        record = self._side.records[number]
+        inputs = rebuild(self._side.trace, record, outputs.get)
+        return any(error.outside for error in judge(record.op, Call(inputs, outputs[number])))
+
     def choice(self, number: int, outputs: Outputs) -> Choice | None:
         """The decision of a call in such a run."""
 
@@ -80,8 +87,8 @@ def swap(side: Side, backend: Backend, decision: str = "", progress: bool = Fals
 
     Args:
         side: the recording.
-        decision: which one, as KIND:STEP:ROW:LAYER; empty for the first that noise does not explain, and where noise
-            explains all of them for the first.
+        decision: which one, as KIND:STEP:ROW:LAYER; empty for the first that is a defect, and where noise explains all
+            of them for the first.
         progress: show on standard error how many replays were made.
     Returns:
         None where no decision flips.
@@ -95,7 +102,19 @@ def swap(side: Side, backend: Backend, decision: str = "", progress: bool = Fals
     found = list(_flips(side, runs, made, differs))
     if not found:
         return None
-    flip = named_flip(found, decision) if decision else first_defect(side, found)
+    if decision:
+        flip = named_flip(found, decision)
+    else:
+        wrong: dict[int, bool] = {}
+        with tqdm(desc="judge", unit="op", disable=None if progress else True) as bar:
+
+            def errs(number: int) -> bool:
+                if number not in wrong:
+                    bar.update()
+                    wrong[number] = runs.errs(number, made)
+                return wrong[number]
+
+            flip = first_defect(side, found, lambda numbers: next(filter(errs, sorted(numbers & differs)), None))
     record = side.records[flip.record]
     reach = side.upstream(record) | {record.id}
     before = [side.records[number] for number in sorted(reach & differs)]
@@ -110,22 +129,33 @@ def swap(side: Side, backend: Backend, decision: str = "", progress: bool = Fals
         return search(flip, before, restores)
 
 
-def first_defect(side: Side, found: list[Flip]) -> Flip:
-    """The first flip that neither noise nor an earlier flip explains; else the first one, which is a tie."""
+def first_defect(side: Side, found: list[Flip], errs: Callable[[set[int]], int | None]) -> Flip:
+    """The first flip that is a defect; where there is none, the first flip, which is a tie.
+
+    As in `tandem.parity.diff`: a call outside its class at or before a decision makes a flip a defect; else an earlier
+    flip explains it, or noise does, or nothing.
+
+    Args:
+        errs: the first of these calls that is outside its class, None where all are inside.
+    """
     noise, before, named = LegalNoise(side), set[int](), list[Flip]()
     for flip in found:
         record = side.records[flip.record]
-        if before & side.upstream(record):
+        reach = side.upstream(record)
+        cause = errs(reach | {record.id})
+        if cause is not None:
+            return dataclasses.replace(flip, verdict="defect", cause=cause)
+        if before & reach:
             continue
         told = flip
         if not flip.near:
             rows = noise(record)
             told = dataclasses.replace(flip, legal=float(rows[flip.row]) if flip.row < len(rows) else 0.0)
-        named.append(dataclasses.replace(told, verdict="tie" if told.near else "defect"))
         if not told.near:
-            break
+            return dataclasses.replace(told, verdict="defect")
+        named.append(dataclasses.replace(told, verdict="tie"))
         before.add(record.id)
-    return named[-1] if named[-1].verdict == "defect" else named[0]
+    return named[0]
 
 
 def _flips(side: Side, runs: FreeRuns, made: Outputs, differs: set[int]) -> Iterator[Flip]:

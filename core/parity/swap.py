@@ -62,7 +62,9 @@ class Swapped:
         if self.first is None:
             return f"{place}: no set of recorded calls restores it; the cause lies outside the recording"
         layer = "" if self.first.layer is None else f" layer {self.first.layer}"
-        size = "alone restores it" if len(self.kept) == 1 else f"with {len(self.kept) - 1} more restores it"
+        size = "alone restores it"
+        if self.kept != (self.first,):
+            size = f"tips it, not alone; the smallest set found that restores it has {len(self.kept)} of the calls"
         return f"{place}: op '{self.first.op}'{layer} step {self.first.step} {size} ({self.runs} replays)"
 
     def to_json(self) -> dict[str, Any]:

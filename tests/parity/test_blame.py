@@ -200,7 +200,7 @@ def test_swap_finds_the_call_that_flips_a_decision(recorded: Recorded, monkeypat
     monkeypatch.setattr(FaultyBackend, "_layer", recorded.side.call(calls[2].id).inputs["weights"].bias)
     monkeypatch.setattr(FaultyBackend, "_size", 30.0)  # enough to flip what comes after
     found = swap(recorded.side, FaultyBackend())
-    assert found is not None and found.flip.verdict == "defect"
+    assert found is not None and (found.flip.verdict, found.flip.cause) == ("defect", calls[2].id)
     assert found.first == calls[2]
     assert found.kept == (calls[2],)
     assert (found.kinds(), found.layers(), found.minimal) == (["moe_block"], [2], True)
@@ -267,8 +267,10 @@ def test_a_flip_that_legal_rounding_makes_is_a_tie(tmp_path: Path) -> None:
     assert f"margin {tie.margin:.3g}, limit {tie.limit:.3g}" in outcome.headline() and "legal noise" in tie.told()
     assert (outcome.value, outcome.threshold) == (tie.margin, tie.limit)
     wide = dataclasses.replace(tie, margin=100.0)
-    assert first_defect(one, [tie, wide]).margin == 100.0, "a tie is passed over for a defect"
-    assert first_defect(one, [tie]).verdict == "tie"
+    assert first_defect(one, [tie, wide], lambda calls: None).margin == 100.0, "a tie is passed over for a defect"
+    assert first_defect(one, [tie], lambda calls: None).verdict == "tie"
+    wrong = first_defect(one, [tie], lambda calls: min(calls))
+    assert (wrong.verdict, wrong.cause) == ("defect", 1), "the norm before it errs"
 
 
 def test_legal_noise_is_one_step() -> None:
