@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tandem.conformance.formats import decode, round_bf16, ulp
+from tandem.conformance.formats import GROUP, UE8M0, decode, encode, round_bf16, ulp
 from tandem.contract.types import QTensor
 
 Array = npt.NDArray[Any]
@@ -125,13 +125,64 @@ class Accumulated:
     floor: Array  # per row: what legal orders of summation in f32 differ by
     n: int = 1
 
+    def unit(self, dtype: str) -> Array:
+        """By row, a quarter of what the class allows."""
+        size = np.where(np.isfinite(self.value), np.abs(self.value), 0.0)
+        unit: Array = self.floor + self.n * ulp(np.max(size, axis=-1, keepdims=True, initial=0.0), dtype) / 4
+        return unit
+
     def check(self, got: torch.Tensor, label: str) -> Measured:
         """Measure; raises Mismatch outside the class."""
-        dtype = "bf16" if got.dtype is torch.bfloat16 else "f32"
-        have, want = host(got), self.value
-        peak = np.max(np.where(np.isfinite(want), np.abs(want), 0.0), axis=-1, keepdims=True, initial=0.0)
-        unit = self.floor + self.n * ulp(peak, dtype) / 4
-        return _within(have, want, np.broadcast_to(unit, want.shape), 4, "floor", label)
+        unit = self.unit("bf16" if got.dtype is torch.bfloat16 else "f32")
+        return _within(host(got), self.value, np.broadcast_to(unit, self.value.shape), 4, "floor", label)
+
+
+@dataclass(frozen=True)
+class AccumulatedCodes:
+    """Class A of mxfp8 codes: they round a value within the class, and scales are of groups within it.
+
+    Args:
+        value: before quantisation, f64 [T, N].
+        unit: by element, a quarter of what the class allows before quantisation, f64 [T, N].
+    """
+
+    value: Array
+    unit: Array
+    n: int = 4
+
+    def scales(self) -> tuple[Array, Array]:
+        """Smallest and largest legal scale of each group, uint8 [T, N / 32]: no group is surer than its values."""
+        size, room = np.abs(self.value), self.n * self.unit
+        return encode(np.maximum(size - room, 0.0), "mxfp8")[1], encode(size + room, "mxfp8")[1]
+
+    def wanted(self) -> Array:
+        """The value, NaN in groups that hold one."""
+        bad = np.isnan(self.value.reshape(*self.value.shape[:-1], -1, GROUP["mxfp8"])).any(axis=-1)
+        return np.where(np.repeat(bad, GROUP["mxfp8"], axis=-1), np.nan, self.value)
+
+    def nearest(self, codes: Array, scales: Array) -> Array:
+        """What is nearest to the value of all that rounds to these codes; infinity where the scale is not legal."""
+        low, high = self.scales()
+        decoded, group = decode(codes, scales, "mxfp8"), codes.shape[-1] // scales.shape[-1]
+        half = np.ldexp(np.repeat(UE8M0[scales], group, axis=-1), np.maximum(codes >> 3 & 15, 1) - 11)
+        with np.errstate(invalid="ignore"):
+            near = np.clip(self.value, decoded - half, decoded + half)
+        return np.where(np.repeat((scales < low) | (scales > high), group, axis=-1), np.inf, near)
+
+    def check(self, got: QTensor, label: str) -> Measured:
+        """Measure; raises Mismatch outside the class."""
+        codes, scales = got.data.numpy(), got.scale.numpy()
+        low, high = self.scales()
+        same_shape(codes, self.value, f"{label}: codes")
+        same_shape(scales, low, f"{label}: scales")
+        wrong = np.argwhere((scales < low) | (scales > high))
+        if len(wrong):
+            place = tuple(int(i) for i in wrong[0])
+            raise Mismatch(
+                f"{label}: row {place[0]}, at {place}: scale {scales[place]}, want {low[place]} to {high[place]}; "
+                f"{len(wrong)} of {scales.size} scales outside"
+            )
+        return _within(self.nearest(codes, scales), self.wanted(), self.unit, self.n, "floor", label)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from tandem.conformance.calls import leaves
-from tandem.conformance.compare import Accumulated, Array, Drawn, Entries, Exact, Quantised, Selected, Ulps
+from tandem.conformance.compare import Accumulated, AccumulatedCodes, Array, Drawn, Entries, Exact, Quantised, Selected, Ulps
 from tandem.conformance.derive.base import Check, Derivation, View
+from tandem.conformance.formats import round_bf16
 
 Tensor = torch.Tensor
 
@@ -61,6 +62,11 @@ def _output(check: Check, whole: Any, found: dict[str, Tensor], name: str) -> tu
         about = {"class": "Q", "fmt": check.fmt, "data": f"{name}.data", "scale": f"{name}.scale"}
         parts = {"codes": torch.from_numpy(check.codes), "scales": torch.from_numpy(check.scales)}
         return about | _form(data), parts
+    if isinstance(check, AccumulatedCodes):
+        data, (low, high) = found[f"{name}.data"], check.scales()
+        about = {"class": "A", "data": f"{name}.data", "scale": f"{name}.scale"}
+        parts = {"low": torch.from_numpy(low), "high": torch.from_numpy(high)}
+        return about | _form(data), parts | {"value": _f64(check.wanted()), "limit": _f64(check.n * check.unit)}
     tensor = found[name]
     return {**_class(check), **_form(tensor)}, _parts(check, tensor)
 
@@ -86,10 +92,9 @@ def _parts(check: Check, tensor: Tensor) -> dict[str, Tensor]:
         return {"bits": _exact(check.value, tensor)}
     if isinstance(check, Ulps):
         rows = {} if check.rows is None else {"rows": torch.from_numpy(np.flatnonzero(check.rows).astype(np.int32))}
-        floor = {} if check.floor is None else {"floor": _f64(np.nan_to_num(check.floor, posinf=0.0))}
-        return {"value": _f64(check.value), **floor, **rows}
+        return {"value": _f64(check.value), "limit": _f64(_ulps(check, DTYPES[tensor.dtype])), **rows}
     if isinstance(check, Accumulated):
-        return {"value": _f64(check.value), "floor": _f64(check.floor)}
+        return {"value": _f64(check.value), "limit": _f64(4 * check.unit(DTYPES[tensor.dtype]))}
     if isinstance(check, Selected):
         return {"bits": _exact(check.ids, tensor), "scores": _f64(check.scores), "slack": _f64(check.slack)}
     if isinstance(check, Entries):
@@ -97,6 +102,12 @@ def _parts(check: Check, tensor: Tensor) -> dict[str, Tensor]:
         arrays = {"bits": check.image, "codes": codes, "scales": scales, "rows": check.written.astype(np.int32)}
         return {part: torch.from_numpy(array) for part, array in arrays.items()}
     raise TypeError(type(check))
+
+
+def _ulps(check: Ulps, dtype: str) -> Array:
+    """What the class allows each element around the value rounded once."""
+    rounded = round_bf16(check.value) if dtype == "bf16" else check.value.astype(np.float32).astype(np.float64)
+    return check.n * check.unit(rounded, dtype)
 
 
 def _f64(value: Array) -> Tensor:

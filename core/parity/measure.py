@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tandem.conformance.compare import Accumulated, Drawn, Entries, Exact, Quantised, Selected, host
+from tandem.conformance.compare import Accumulated, AccumulatedCodes, Drawn, Entries, Exact, Quantised, Selected, host
 from tandem.conformance.derive.base import Check
 from tandem.conformance.formats import decode, round_bf16, ulp
 from tandem.contract.types import QTensor
@@ -100,6 +100,8 @@ def measure(check: Check, got: Any, leaf: str) -> LeafError:
     """
     if isinstance(check, Quantised):
         return _steps(check, got, leaf)
+    if isinstance(check, AccumulatedCodes):
+        return _coded(check, got, leaf)
     if isinstance(check, Entries):
         return _entries(check, got, leaf)
     if isinstance(check, Selected):
@@ -169,6 +171,16 @@ def _steps(check: Quantised, got: QTensor | tuple[Array, Array], leaf: str) -> L
     crowded = codes_off > max(1, int(CODE_SHARE * off.size)) or scales_off > max(1, int(SCALE_SHARE * scales.size))
     pair = decode(codes, scales, check.fmt), decode(check.codes, check.scales, check.fmt)
     return _result(leaf, "steps", 1.0, error, None, relative(*pair), pair, crowded)
+
+
+def _coded(check: AccumulatedCodes, got: QTensor, leaf: str) -> LeafError:
+    codes, scales = got.data.numpy(), got.scale.numpy()
+    if codes.shape != check.value.shape or scales.shape != check.scales()[0].shape:
+        return broken(leaf, f"codes {codes.shape}, want {check.value.shape}")
+    want = check.wanted()
+    apart = relative(decode(codes, scales, "mxfp8"), want)
+    error = _distance(check.nearest(codes, scales), want) / check.unit
+    return _result(leaf, "floors", float(check.n), error, check.unit, apart)
 
 
 def _entries(check: Entries, got: torch.Tensor, leaf: str) -> LeafError:

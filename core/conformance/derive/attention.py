@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tandem.conformance.compare import Accumulated, Array, Entries, Exact, Quantised, Ulps
-from tandem.conformance.derive.base import Check, Dot, View, accumulated, derives, normalise, rotate, short_sum
+from tandem.conformance.compare import Accumulated, AccumulatedCodes, Array, Entries, Exact, Quantised, Ulps
+from tandem.conformance.derive.base import (
+    Check,
+    Dot,
+    View,
+    accumulated,
+    derives,
+    exact_dot,
+    normalise,
+    rotate,
+    short_sum,
+)
 from tandem.conformance.formats import encode, round_bf16
+
+Held = Callable[[Array, float], Array]
+Turn = Callable[[Array], Array]
 
 
 def stored(v: View, x: Array) -> Array:
@@ -151,7 +165,17 @@ def pool_expand(v: View, got: dict[str, Any]) -> dict[str, Check]:
     return {"entries": Exact(np.array(rows))}
 
 
-def attention(v: View, q: Array, dot: Dot) -> Array:
+# Legal ways to hold the weights of a softmax before their product with values: f32, and bf16 with the largest of them
+# and of the sink's as 1, with the largest of them as 1, and as shares of the total.
+F32: Held = lambda weights, total: weights
+BF16: tuple[Held, ...] = (
+    lambda weights, total: round_bf16(weights),
+    lambda weights, total: round_bf16(weights / weights.max()) * weights.max(),
+    lambda weights, total: round_bf16(weights / total) * total,
+)
+
+
+def attention(v: View, q: Array, dot: Dot, held: Held = F32) -> Array:
     """Softmax attention with a sink, one row and head at a time, over the slots that are there."""
     window, sink, scale = v["window"], v["sink"], v.raw["scale"]
     main = None if v.raw["main"] is None else v["main"]
@@ -167,19 +191,27 @@ def attention(v: View, q: Array, dot: Dot) -> Array:
             scores = dot(q[t, h : h + 1], stack)[0] * scale
             peak = max(scores.max(), sink[h])
             weights = np.exp(scores - peak)
-            total = weights.sum() + math.exp(sink[h] - peak)
-            output[t, h] = dot(weights[None], stack.T)[0] / total
+            total = float(weights.sum() + math.exp(sink[h] - peak))
+            output[t, h] = dot(held(weights, total)[None], stack.T)[0] / total
     return output
+
+
+def attended(v: View, q: Array, turn: Turn, n: int) -> Accumulated:
+    """Class A of attention that is turned after it."""
+    narrow = [turn(attention(v, q, exact_dot, held)) for held in BF16]
+    return accumulated(lambda dot: turn(attention(v, q, dot)), n, narrow)
 
 
 @derives("sparse_attn")
 def sparse_attn(v: View, got: dict[str, Any]) -> dict[str, Check]:
-    return {"o": accumulated(lambda dot: attention(v, v["q"], dot))}
+    return {"o": attended(v, v["q"], lambda o: o, 1)}
 
 
 @derives("attn_block")
 def attn_block(v: View, got: dict[str, Any]) -> dict[str, Check]:
+    """Two roundings to bf16 may lie between the sums and the codes, after attention and after the rotation."""
     q = round_bf16(rotate(v["q"], v["cos_sin"]))
-    output = round_bf16(attention(v, q, lambda x, w: x @ w.T))
-    turned = round_bf16(rotate(output, v["cos_sin"], inverse=True)).reshape(len(q), -1)
-    return {"q": Quantised(*encode(turned, "mxfp8"), "mxfp8")}
+    before = attended(v, q, lambda o: rotate(o, v["cos_sin"], inverse=True), 2)
+    value, rows = before.value, len(q)
+    unit = np.broadcast_to(before.unit("bf16"), value.shape)
+    return {"q": AccumulatedCodes(value.reshape(rows, -1), unit.reshape(rows, -1))}

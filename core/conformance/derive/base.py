@@ -8,7 +8,7 @@ rounded intermediate result.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -18,6 +18,7 @@ import torch
 
 from tandem.conformance.compare import (
     Accumulated,
+    AccumulatedCodes,
     Array,
     Drawn,
     Entries,
@@ -31,7 +32,7 @@ from tandem.conformance.formats import decode, decode_blocks
 from tandem.contract.cases import CacheInput, PartlyUsed, WeightInput
 from tandem.contract.types import QFormat, QTensor
 
-Check = Exact | Ulps | Accumulated | Quantised | Selected | Entries | Drawn
+Check = Exact | Ulps | Accumulated | AccumulatedCodes | Quantised | Selected | Entries | Drawn
 Derivation = Callable[["View", dict[str, Any]], dict[str, Check]]
 Dot = Callable[[Array, Array], Array]
 
@@ -145,10 +146,15 @@ def legal_orders(*dots: Dot) -> Iterator[None]:
         _ORDERS.reset(token)
 
 
-def accumulated(compute: Callable[[Dot], Array], n: int = 1) -> Accumulated:
-    """Class A for a computation that takes its dot product as an argument; the floor is what f32 orders differ by."""
+def accumulated(compute: Callable[[Dot], Array], n: int = 1, others: Sequence[Array] = ()) -> Accumulated:
+    """Class A for a computation that takes its dot product as an argument; the floor is what f32 orders differ by.
+
+    Args:
+        n: last places of the row maximum that the class allows too.
+        others: results of other legal ways, which count for the floor like another order.
+    """
     value = compute(exact_dot)
-    error = [np.abs(compute(dot) - value) for dot in _ORDERS.get()]
+    error = [np.abs(other - value) for other in (*(compute(dot) for dot in _ORDERS.get()), *others)]
     floor = np.max(np.nan_to_num(np.maximum.reduce(error)), axis=-1, keepdims=True, initial=0.0)
     return Accumulated(value, floor, n)
 
