@@ -8,7 +8,17 @@ import numpy as np
 import torch
 
 from tandem.conformance.calls import leaves
-from tandem.conformance.compare import Accumulated, AccumulatedCodes, Array, Drawn, Entries, Exact, Quantised, Selected, Ulps
+from tandem.conformance.compare import (
+    Accumulated,
+    AccumulatedCodes,
+    Array,
+    Drawn,
+    Entries,
+    Exact,
+    Quantised,
+    Selected,
+    Ulps,
+)
 from tandem.conformance.derive.base import Check, Derivation, View
 from tandem.conformance.formats import round_bf16
 
@@ -66,7 +76,7 @@ def _output(check: Check, whole: Any, found: dict[str, Tensor], name: str) -> tu
         data, (low, high) = found[f"{name}.data"], check.scales()
         about = {"class": "A", "data": f"{name}.data", "scale": f"{name}.scale"}
         parts = {"low": torch.from_numpy(low), "high": torch.from_numpy(high)}
-        return about | _form(data), parts | {"value": _f64(check.wanted()), "limit": _f64(check.n * check.unit)}
+        return about | _form(data), parts | {"value": _f64(check.wanted()), "limit": _f32(check.n * check.unit)}
     tensor = found[name]
     return {**_class(check), **_form(tensor)}, _parts(check, tensor)
 
@@ -92,9 +102,9 @@ def _parts(check: Check, tensor: Tensor) -> dict[str, Tensor]:
         return {"bits": _exact(check.value, tensor)}
     if isinstance(check, Ulps):
         rows = {} if check.rows is None else {"rows": torch.from_numpy(np.flatnonzero(check.rows).astype(np.int32))}
-        return {"value": _f64(check.value), "limit": _f64(_ulps(check, DTYPES[tensor.dtype])), **rows}
+        return {"value": _f64(check.value), "limit": _f32(_ulps(check, DTYPES[tensor.dtype])), **rows}
     if isinstance(check, Accumulated):
-        return {"value": _f64(check.value), "limit": _f64(4 * check.unit(DTYPES[tensor.dtype]))}
+        return {"value": _f64(check.value), "limit": _f32(4 * check.unit(DTYPES[tensor.dtype]))}
     if isinstance(check, Selected):
         return {"bits": _exact(check.ids, tensor), "scores": _f64(check.scores), "slack": _f64(check.slack)}
     if isinstance(check, Entries):
@@ -112,6 +122,10 @@ def _ulps(check: Ulps, dtype: str) -> Array:
 
 def _f64(value: Array) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(value, dtype=np.float64))
+
+
+def _f32(value: Array) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(value, dtype=np.float32))
 
 
 def _exact(value: Array, like: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ None), main_slots[T,K] i32 or None, sink[Hq] f32, scale, hint -> mxfp8 [T,Hq*D] 
 
 Composite of rope, sparse_attn, inverse rope and quantize, in one call because accelerators fuse exactly this.
 Reads q bf16 [T, Hq, D] before RoPE, what `sparse_attn` reads, and cos_sin f32 [T, rd]. Returns mxfp8 [T, Hq *
-D], the rotated-back output quantised in groups of 32.  Class A before the quantisation.
+D], the rotated-back output quantised in groups of 32.  Class A with 2 ulp before the quantisation: codes
+round a value within it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ Reads q bf16 [T, Hq, D] (rotated), the window cache with window_slots int32 [T, 
 main_slots int32 [T, K] or None for layers without one, sink f32 [Hq], scale.  A slot of -1 contributes
 nothing, whatever memory holds. Returns bf16 [T, Hq, D]: with s = scale * q.k over window slots then main
 slots, o = sum(exp(s - M) k) / (sum(exp(s - M)) + exp(sink - M)).  Entries in both caches count twice.  Key is
-value. f32 throughout, one rounding.  `hint` is "prefill" or "decode" and never changes a bit.  A row without
+value. f32 throughout, one rounding; exp(s - M) may be rounded to bf16 once
+before it meets k.  `hint` is "prefill" or "decode" and never changes a bit.  A row without
 any slot gives zeros.  Class A.  Row bits do not depend on T.
 """
 

@@ -177,10 +177,9 @@ def _coded(check: AccumulatedCodes, got: QTensor, leaf: str) -> LeafError:
     codes, scales = got.data.numpy(), got.scale.numpy()
     if codes.shape != check.value.shape or scales.shape != check.scales()[0].shape:
         return broken(leaf, f"codes {codes.shape}, want {check.value.shape}")
-    want = check.wanted()
-    apart = relative(decode(codes, scales, "mxfp8"), want)
-    error = _distance(check.nearest(codes, scales), want) / check.unit
-    return _result(leaf, "floors", float(check.n), error, check.unit, apart)
+    pair = (decode(codes, scales, "mxfp8"), check.wanted())
+    error = _distance(check.nearest(codes, scales), pair[1]) / check.unit
+    return _result(leaf, "floors", float(check.n), error, check.unit, relative(*pair), pair)
 
 
 def _entries(check: Entries, got: torch.Tensor, leaf: str) -> LeafError:

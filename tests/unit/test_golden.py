@@ -175,6 +175,8 @@ FAULTS: list[tuple[str, str, Callable[[torch.Tensor], None], str]] = [
     ("moe_route/text-and-image-rows-T2", "experts", swap_first, "experts (class S): an id that does not tie"),
     ("moe_route/text-and-image-rows-T15", "experts", lambda x: x[0].fill_(1), "experts (class S): an id twice"),
     ("kv_store/main-T2", "cache", lambda x: x.add_(1), "cache (class X): bits differ"),
+    ("attn_block/window-and-main-T2", "q.data", bump(3), "q (class A): outside of the class in 1 of 256"),
+    ("attn_block/window-only-T2", "q.scale", bump(1), "q (class A): a scale outside of the class in 1 of 8"),
     ("kv_write/window-T2", "cache", lambda x: x.view(-1)[-1:].add_(1), "cache (class Q): "),
 ]
 
@@ -205,7 +207,7 @@ def test_a_wrong_output_fails_and_is_named(
 
 
 def test_missing_outputs_and_wrong_forms_are_named(judged: dict[str, str]) -> None:
-    assert judged["hc_post/random-T1"].endswith("trunk (class U): no output 'trunk'")
+    assert judged["hc_post/random-T1"].endswith("trunk (class U): no output 'trunk' in ['another']")
     assert "it is uint16 [1, 4, 72], not bf16 [2, 4, 72]" in judged["hc_post/random-T2"]
     assert "it is float32 [15, 4, 72], not bf16 [15, 4, 72]" in judged["hc_post/random-T15"]
     assert judged["hc_post/random-T33"] == "none  hc_post/random-T33"
@@ -236,6 +238,28 @@ def test_outputs_may_be_arrays_of_numpy(
     np.save(tmp_path / case / "trunk.npy", answers[case]["trunk"].view(torch.int16).numpy().view(np.uint16))
     assert reader(golden, numpy_alone, "check", str(tmp_path), case) == (0, [f"pass  {case}", "1 pass, 0 FAIL, 0 none"])
     assert reader(golden, numpy_alone, "check", str(tmp_path / "nothing"), case)[0] == 1
+
+
+def test_damaged_files_fail_and_missing_cases_are_no_success(
+    golden: Summary, answers: dict[str, Tensors], numpy_alone: Path, tmp_path: Path
+) -> None:
+    good, damaged, empty = (f"hc_post/random-T{rows}" for rows in (1, 2, 15))
+    write(tmp_path, {good: answers[good]})
+    (tmp_path / f"{damaged}.safetensors").write_bytes(b"\xff" * 64)
+    (tmp_path / empty).mkdir()
+    (tmp_path / empty / "trunk.npy").write_bytes(b"")
+    status, lines = reader(golden, numpy_alone, "check", str(tmp_path), "hc_post/")
+    said = {line.split()[1]: line for line in lines[:-1]}
+    assert status == 1 and said[good] == f"pass  {good}"
+    for case in (damaged, empty):
+        wanted = f"FAIL  {case}  trunk (class U): no output 'trunk' in ['a file that cannot be read: "
+        assert said[case].startswith(wanted)
+    for case in (damaged, empty):
+        (tmp_path / f"{case}.safetensors").unlink(missing_ok=True)
+        shutil.rmtree(tmp_path / case, ignore_errors=True)
+    status, lines = reader(golden, numpy_alone, "check", str(tmp_path), "hc_post/")
+    assert status == 1 and f"none  {damaged}" in lines and lines[-1].startswith("1 pass, 0 FAIL, ")
+    assert reader(golden, numpy_alone, "check", str(tmp_path), good)[0] == 0, "the case that is wanted is there"
 
 
 def test_cases_are_listed_by_filter(golden: Summary, numpy_alone: Path) -> None:

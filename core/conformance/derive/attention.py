@@ -165,9 +165,8 @@ def pool_expand(v: View, got: dict[str, Any]) -> dict[str, Check]:
     return {"entries": Exact(np.array(rows))}
 
 
-# Legal ways to hold the weights of a softmax before their product with values: f32, and bf16 with the largest of them
-# and of the sink's as 1, with the largest of them as 1, and as shares of the total.
-F32: Held = lambda weights, total: weights
+# Legal ways to round the weights of a softmax to bf16 before their product with values: with the largest of them and of
+# the sink's as 1, with the largest of them as 1, and as shares of the total.
 BF16: tuple[Held, ...] = (
     lambda weights, total: round_bf16(weights),
     lambda weights, total: round_bf16(weights / weights.max()) * weights.max(),
@@ -175,7 +174,7 @@ BF16: tuple[Held, ...] = (
 )
 
 
-def attention(v: View, q: Array, dot: Dot, held: Held = F32) -> Array:
+def attention(v: View, q: Array, dot: Dot, held: Held | None = None) -> Array:
     """Softmax attention with a sink, one row and head at a time, over the slots that are there."""
     window, sink, scale = v["window"], v["sink"], v.raw["scale"]
     main = None if v.raw["main"] is None else v["main"]
@@ -192,7 +191,9 @@ def attention(v: View, q: Array, dot: Dot, held: Held = F32) -> Array:
             peak = max(scores.max(), sink[h])
             weights = np.exp(scores - peak)
             total = float(weights.sum() + math.exp(sink[h] - peak))
-            output[t, h] = dot(held(weights, total)[None], stack.T)[0] / total
+            if held is not None:
+                weights = held(weights, total)
+            output[t, h] = dot(weights[None], stack.T)[0] / total
     return output
 
 
