@@ -173,8 +173,8 @@ def table_rows(report: Report) -> list[list[str]]:
 
 
 def judged(op: str, output: str, one: Measured) -> str:
-    """The class of an output, and the one it is judged by where that is another: ``A as Q`` where class A is
-    quantised and so compared as codes, ``U(4) as A`` where the sums before it have a floor."""
+    """The class of an output, and the one it is judged by where that is another: ``U(4) as A`` where the sums
+    before it have a floor."""
     declared = OP_TABLE[op].classes.get(output.partition(".")[0], "?")
     letter, classes = {"ulp": ("U", "U"), "floor": ("A", "A"), "differ": ("Q", "XSQP")}[one.unit]
     return declared if declared[0] in classes else f"{declared} as {letter}"
