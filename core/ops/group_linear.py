@@ -3,7 +3,7 @@
 Args: x mxfp8 [T,G*N], weight[G,N',N] -> [T,G*N'] bf16
 
 Reads x mxfp8 [T, G*K] and weight [G, N, K]; returns bf16 [T, G*N]: group g of x times weight[g] transposed.
-Class A.  Row bits do not depend on T.
+Class A.  Row bits do not depend on T.  A NaN in a group of x makes that row of that group NaN only.
 """
 
 from __future__ import annotations
@@ -47,3 +47,11 @@ def _deep(seed: int) -> dict[str, Any]:
     draw = Draw(seed)
     weight = draw.weight(WeightKind.GROUP, QFormat.FP8_BLOCK32, 2, 32, 544)
     return {"x": draw.quantised(QFormat.MXFP8, 3, 1088), "weight": weight}
+
+
+@case("group_linear", "nan-in-one-group")
+def _nan(seed: int) -> dict[str, Any]:
+    arguments = _two(seed, 3)
+    x = arguments["x"]
+    x.scale[1, 4], x.data[1, 128:160] = 255, 0x7F  # in the second group
+    return arguments

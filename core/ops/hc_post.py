@@ -5,7 +5,8 @@ Args: y[T,H] bf16, trunk[T,m,H] bf16, post[T,m] f32, comb[T,m,m] f32 -> trunk' [
 
 Reads y bf16 [T, H], trunk bf16 [T, m, H], post f32 [T, m], comb f32 [T, m, m]. Returns bf16 [T, m, H]: new[j]
 = post[j] * y + sum over i of comb[i, j] * trunk[i], i ascending, in f32, rounded once. Class U(1).  The sum
-runs over the FIRST index of comb.
+runs over the FIRST index of comb.  A NaN in y makes its channel NaN in all streams of that row; so does one in a
+stream, whatever weight comb gives it.
 """
 
 from __future__ import annotations
@@ -39,3 +40,12 @@ def _random(seed: int, rows: int) -> dict[str, Any]:
         "post": draw.f32(rows, 4),
         "comb": draw.f32(rows, 4, 4),
     }
+
+
+@case("hc_post", "nan-in-an-output-and-in-a-stream")
+def _nan(seed: int) -> dict[str, Any]:
+    arguments = _random(seed, 3)
+    arguments["y"][0, 5] = float("nan")
+    arguments["trunk"][2, 1, 7] = float("nan")
+    arguments["comb"][2, 1, 3] = 0.0
+    return arguments

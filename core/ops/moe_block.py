@@ -5,7 +5,7 @@ Args: x[T,H] bf16, xq mxfp8 [T,H], row_slot[T] i32, roles[T] i32, weights (MoEWe
 Composite of moe_route, moe_dispatch, moe_experts, the shared expert (linear, swiglu_quant, linear) and
 moe_combine, in one call because accelerators fuse exactly this.  Dispatch and combine always run; on one rank
 they are a permutation. Reads x bf16 [T, H], xq mxfp8 [T, H] (the same rows), the rows' slots and roles,
-`MoEWeights`.  Returns bf16 [T, H]. Class A.
+`MoEWeights`.  Returns bf16 [T, H]. Class A.  A NaN in a row of xq makes that row NaN only.
 """
 
 from __future__ import annotations
@@ -81,3 +81,11 @@ def _weights(draw: Draw, fmt: QFormat) -> MoEWeights:
 @case("moe_block", "fp8-experts")
 def _fp8(seed: int) -> dict[str, Any]:
     return _mixed(seed, 9) | {"weights": _weights(Draw(seed + 1), QFormat.FP8_BLOCK32)}
+
+
+@case("moe_block", "nan-in-one-row")
+def _nan(seed: int) -> dict[str, Any]:
+    arguments = _mixed(seed, 3)
+    xq = arguments["xq"]
+    xq.scale[1, 0], xq.data[1, :32] = 255, 0x7F
+    return arguments

@@ -9,7 +9,8 @@ nothing, whatever memory holds. Returns bf16 [T, Hq, D]: with s = scale * q.k ov
 slots, o = sum(exp(s - M) k) / (sum(exp(s - M)) + exp(sink - M)).  Entries in both caches count twice.  Key is
 value. f32 throughout, one rounding; exp(s - M) may be rounded to bf16 once
 before it meets k.  `hint` is "prefill" or "decode" and never changes a bit.  A row without
-any slot gives zeros.  Class A.  Row bits do not depend on T.
+any slot gives zeros.  A NaN in q makes its head NaN in that row, one in an entry every head of the rows that name
+it.  Class A.  Row bits do not depend on T.
 """
 
 from __future__ import annotations
@@ -131,3 +132,13 @@ def _many(seed: int) -> dict[str, Any]:
         "main": draw.cache(QFormat.NVFP4, 64, 8, 68, range(1, 531)),
         "main_slots": main_slots,
     }
+
+
+@case("sparse_attn", "nan-in-a-query-and-in-an-entry")
+def _nan(seed: int) -> dict[str, Any]:
+    arguments = _both(seed, 4)
+    arguments["q"][1, 2, 5] = float("nan")
+    arguments["window_slots"].clamp_(max=28)
+    arguments["window_slots"][2, 6] = 29
+    arguments["window"].data[-1, -1] = 255  # a scale of entry 29
+    return arguments
