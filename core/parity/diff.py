@@ -113,6 +113,7 @@ class Difference:
         headers: header fields that differ and should not.
         ops: matched calls in the order of the run.
         unmatched: records of A that B does not have.
+        beyond: number of records of B that A does not have.
         left_out: calls that A's recording left out to keep its budget.
         flips: decisions that differ.
         margins: of the logits, one for each row compared.
@@ -128,6 +129,7 @@ class Difference:
     headers: list[HeaderMismatch]
     ops: list[OpDiff] = field(default_factory=list)
     unmatched: list[Record] = field(default_factory=list)
+    beyond: int = 0
     left_out: int = 0
     flips: list[Flip] = field(default_factory=list)
     margins: list[Margin] = field(default_factory=list)
@@ -149,6 +151,7 @@ class Difference:
             "headers": [item.to_json() for item in self.headers],
             "ops": [op.to_json() for op in self.ops],
             "unmatched": [record.id for record in self.unmatched],
+            "beyond": self.beyond,
             "left_out": self.left_out,
             "flips": [flip.to_json() for flip in self.flips],
             "margins": [[m.step, m.row, finite(m.floors), m.flipped] for m in self.margins],
@@ -186,6 +189,7 @@ def diff(one: Side, two: Side, progress: bool = False, legal: Legal | None = Non
     found.left_out = int(left.get("records", 0)) if isinstance(left, dict) else 0
     here = {a.id for a, _ in pairs}
     found.unmatched = [record for record in one.trace.records if record.id not in here]
+    found.beyond = len(two.trace.records) - len(pairs)
     greatest = 0.0
     logits: list[tuple[Array, Array]] = []
     for a, b in tqdm(pairs, desc="diff", unit="op", disable=None if progress else True):

@@ -34,6 +34,7 @@ class Verdict:
         reason: why the number decides.
         notes: what else must be known.
         local: whether B's calls had A's inputs, so that nothing is said of a run of B.
+        partial: what of the two runs was not compared, empty where all of it was.
     """
 
     status: str
@@ -55,16 +56,18 @@ class Verdict:
     notes: list[str] = field(default_factory=list)
     own: bool = False
     local: bool = False
+    partial: str = ""
 
     def headline(self) -> str:
         """One line."""
+        partial = f" (PARTIAL: {self.partial})" if self.partial else ""
         if self.status == "PASS":
             if self.local:
-                return "PASS: every op is within its class on A's inputs"
-            return "PASS: every op is within its class and no decision differs"
+                return f"PASS{partial}: every op is within its class on A's inputs"
+            return f"PASS{partial}: every op is within its class and no decision differs"
         if self.status == "TIE":
             widest = f"; the widest: {self.flip.told()}" if self.flip else ""
-            return f"TIE: decisions differ, each within the noise of its scores{widest}"
+            return f"TIE{partial}: decisions differ, each within the noise of its scores{widest}"
         return f"FAIL: {self._blamed()}"
 
     def _blamed(self) -> str:
@@ -96,6 +99,7 @@ class Verdict:
         """JSON values."""
         return {
             "status": self.status,
+            "partial": self.partial,
             "headline": self.headline(),
             "backend": self.side,
             "side": ("A" if self.own else "B") if self.side else "",
@@ -127,7 +131,7 @@ def verdict(found: Difference, trace: Path) -> Verdict:
     Args:
         trace: the directory of run A, for the command.
     """
-    notes = _notes(found)
+    notes, partial = _notes(found), _partial(found)
     blamed = _first_bad(found, [op for op in found.ops if op.outside or op.error])
     blamed = blamed or _first_bad(found, [op for op in found.ops if op.outside_one])
     if blamed is not None:
@@ -139,8 +143,21 @@ def verdict(found: Difference, trace: Path) -> Verdict:
         ties = [flip for flip in found.flips if flip.verdict == "tie"]
         widest = max(ties, key=lambda flip: flip.margin / flip.limit if flip.limit else 0.0, default=None)
         numbers = (0.0, 0.0) if widest is None else (widest.margin, widest.limit)
-        return Verdict("TIE", flip=widest, metric="margin", value=numbers[0], threshold=numbers[1], notes=notes)
-    return Verdict("PASS", notes=notes, local=found.mode == "local")
+        return Verdict(
+            "TIE", flip=widest, metric="margin", value=numbers[0], threshold=numbers[1], notes=notes, partial=partial
+        )
+    return Verdict("PASS", notes=notes, local=found.mode == "local", partial=partial)
+
+
+def _partial(found: Difference) -> str:
+    """What of the two runs was not compared: calls that one side alone has, and what came after an early end."""
+    parts = []
+    if found.unmatched or found.beyond:
+        both = len(found.ops)
+        parts.append(f"{both} of A's {both + len(found.unmatched)} and of B's {both + found.beyond} calls compared")
+    if found.stops:
+        parts.append("requests ended for different reasons")
+    return ", ".join(parts)
 
 
 def _first_bad(found: Difference, calls: list[OpDiff]) -> OpDiff | None:
@@ -201,6 +218,8 @@ def _notes(found: Difference) -> list[str]:
     if found.unmatched:
         notes.append(f"{len(found.unmatched)} of {len(found.unmatched) + len(found.ops)} records were not compared: "
                      f"the other trace has none of them")  # fmt: skip
+    if found.beyond:
+        notes.append(f"{found.beyond} of {found.beyond + len(found.ops)} records of the other trace were not compared")
     if found.stops:
         request, one, two = found.stops[0]
         notes.append(f"request {request} ended for another reason: {one} and {two}")

@@ -72,7 +72,7 @@ def move(row: int, token: int, amount: float) -> torch.Tensor:
 
 def test_equal_traces_pass(tmp_path: Path) -> None:
     found, outcome = two(tmp_path, torch.zeros(3, 4))
-    assert outcome.status == "PASS"
+    assert (outcome.status, outcome.partial) == ("PASS", "")
     assert all(op.same for op in found.ops)
     assert found.decided == {"argmax": (3, 0), "token": (3, 0)}
     assert found.model is not None
@@ -152,7 +152,21 @@ def test_stop_reasons(tmp_path: Path) -> None:
     ends: list[dict[str, Any]] = [{"finish_reason": "stop", "stop_reason": 2}, {"finish_reason": "length"}]
     one = write(tmp_path / "a", [(HEAD, head())], requests=[ends[0], ends[0]])
     other = write(tmp_path / "b", [(HEAD, head())], requests=[ends[0], ends[1]])
-    assert diff(Side(one), Side(other)).stops == [(1, "stop (2)", "length")]
+    found = diff(Side(one), Side(other))
+    assert found.stops == [(1, "stop (2)", "length")]
+    assert verdict(found, one.path).headline().startswith("PASS (PARTIAL: requests ended for different reasons): ")
+
+
+def test_a_part_of_a_run_is_called_so(tmp_path: Path) -> None:
+    """A has a call that B lacks, or the other way round: what was compared passes, and the first line says how much."""
+    call, alone = head(), dataclasses.replace(SAMPLE, sources={})
+    both = write(tmp_path / "both", [(HEAD, call), (alone, drawn(call.outputs["y"]))])
+    short = write(tmp_path / "short", [(HEAD, call)], backend="two")
+    for one, other, counts in ((both, short, "1 of A's 2 and of B's 1"), (short, both, "1 of A's 1 and of B's 2")):
+        outcome = verdict(diff(Side(one), Side(other)), one.path)
+        assert outcome.status == "PASS" and outcome.partial == f"{counts} calls compared"
+        assert outcome.headline().startswith(f"PASS (PARTIAL: {counts} calls compared): ")
+        assert outcome.to_json()["partial"] and any("not compared" in note for note in outcome.notes)
 
 
 def test_the_command_of_a_failure(tmp_path: Path) -> None:
