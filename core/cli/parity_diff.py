@@ -109,6 +109,9 @@ def run_swap(arguments: argparse.Namespace) -> int:
         return 0
     print(found.headline())
     print(f"  {found.flip.verdict or 'flip'}: {found.flip.told()}")
+    for record in trace.records:
+        if record.id == found.flip.cause:
+            print(f"  outside its class before it: record {record.id}: {record.op} {record.place} step {record.step}")
     for record in found.kept:
         print(f"  record {record.id}: {record.op} {record.place} step {record.step}")
     if found.first is not None and not found.minimal:
