@@ -1,7 +1,7 @@
 """Train the draft module after the backbone: ``python -m tools.train_nano.draft --out build/nano/draft``.
 
-The backbone is frozen.  Every step runs it over a batch, places anchors in each row, and teaches the blocks after
-them its distributions.  In the end the confidence, a logistic regression, is fitted on text that the backbone has not
+The backbone is frozen and has read all rows before (`tools.train_nano.lessons`).  Every step places anchors in some
+of them and teaches the blocks after the anchors its distributions.  In the end the confidence, a logistic regression, is fitted on text that the backbone has not
 learnt.  Stopped, it resumes where it was.
 """
 
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from tqdm import tqdm
 
 from tandem.model.config import ModelConfig
-from tools.train_nano.dataset import DEFAULT_DIR, Batches, load_dataset
+from tools.train_nano.dataset import DEFAULT_DIR, load_dataset
 from tools.train_nano.draft_graph import DraftGraph, gather_rows
 from tools.train_nano.evaluate import windows
 from tools.train_nano.fakequant import STORED, round_bf16
 from tools.train_nano.fuse import enable_fusion
 from tools.train_nano.graph import NanoGraph, backbone_names
+from tools.train_nano.lessons import Lesson, Lessons, book_rows, observe, own_rows
 from tools.train_nano.optimise import Optimiser, pull_to_grid, schedule
 from tools.train_nano.parameters import initial_parameters
 from tools.train_nano.plan import Phases, phase
@@ -56,23 +56,25 @@ class DraftRecipe:
         decay: weight decay.
         discount: weight of a row of a block relative to the row before it.
         balance: step of the router biases.
-        chat_share: share of the book's rows with conversations.
-        own_share: share of rows with text of the model itself, from `tools.train_nano.continuations`.
+        chat_share: share of these rows with conversations.
+        own_text: learn from the text of the model itself, too.
+        book_rows: rows of the book and of conversations.
         seed: of weights, batches and anchors.
         text: fields of ``text_config`` that differ from the shipped model.
     """
 
-    steps: int = 600
-    batch: int = 4
+    steps: int = 3000
+    batch: int = 8
     length: int = 256
-    stride: int = 2
-    rate: float = 5e-3
+    stride: int = 4
+    rate: float = 4e-3
     markov_rate: float = 1e-2
     decay: float = 0.1
     discount: float = 0.8
-    balance: float = 5e-3
-    chat_share: float = 0.12
-    own_share: float = 0.5
+    balance: float = 1e-2
+    chat_share: float = 0.3
+    own_text: bool = True
+    book_rows: int = 1024
     seed: int = 0
     text: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -96,19 +98,16 @@ class Blocks:
     loads: dict[int, Tensor]
 
 
-def compare(graph: DraftGraph, weights: Mapping[str, Tensor], tokens: Tensor, anchors: Tensor) -> Blocks:
-    """Blocks after anchors [B, A] in tokens [B, L + 1], with the tokens themselves as Markov inputs.
+def compare(graph: DraftGraph, weights: Mapping[str, Tensor], lesson: Lesson, anchors: Tensor) -> Blocks:
+    """Blocks after anchors [B, A] in a lesson's rows, with the tokens themselves as Markov inputs.
 
-    `weights` are those of backbone and draft module, from `NanoGraph.stored`; no gradient reaches the backbone's
-    layers.
+    `weights` are those of backbone and draft module, from `NanoGraph.stored`.
     """
-    nano = graph.graph
     rows = anchors.unsqueeze(-1) + torch.arange(graph.text.dspark_block_size)
     with torch.no_grad():
-        final, seen = nano.hidden(weights, tokens[:, :-1])
-        wanted = torch.softmax(nano.logits(weights, gather_rows(final, rows)), dim=-1)
-    context = graph.context(weights, seen.taps)
-    previous, said = (tokens.gather(1, (rows + ahead).flatten(1)).view(rows.shape) for ahead in (0, 1))
+        wanted = torch.softmax(graph.graph.logits(weights, gather_rows(lesson.final, rows)), dim=-1)
+    context = graph.context(weights, lesson.taps)
+    previous, said = (lesson.tokens.gather(1, (rows + ahead).flatten(1)).view(rows.shape) for ahead in (0, 1))
     hidden, loads = graph.block(weights, context, anchors, previous[..., 0])
     embedded, shift = graph.markov(weights, previous)
     log_p = torch.log_softmax(graph.base_logits(weights, hidden) + shift, dim=-1)
@@ -141,38 +140,6 @@ def fit_logistic(features: Tensor, target: Tensor, weight: Tensor, prior: float)
     return (w / size).float()
 
 
-class OwnRows:
-    """Rows of the model's own text, a pure function of the step: each epoch in a new order.
-
-    Args:
-        data: directory with ``continuations.safetensors``.
-        rows: rows of a step; with 0 nothing is read.
-    """
-
-    def __init__(self, data: Path, rows: int, recipe: DraftRecipe) -> None:
-        self.rows, self._seed = rows, recipe.seed
-        if not rows:
-            return
-        path = data / "continuations.safetensors"
-        if not path.exists():
-            raise SystemExit(f"{path} does not exist: run python -m tools.train_nano.continuations, or use no own rows")
-        text = load_file(path)["text"]
-        if text.shape[1] <= recipe.length:
-            raise SystemExit(f"{path} has rows of {text.shape[1]} tokens; {recipe.length + 1} are needed")
-        self._text = text[:, : recipe.length + 1].long()
-
-    def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        """tokens int64 [rows, L + 1] and weight f32 [rows, L], all ones."""
-        count = len(self._text)
-        places = torch.arange(step * self.rows, (step + 1) * self.rows)
-        chosen = [int(self._order(int(place) // count)[int(place) % count]) for place in places]
-        tokens = self._text[chosen]
-        return tokens, torch.ones_like(tokens[:, 1:], dtype=torch.float32)
-
-    def _order(self, epoch: int) -> Tensor:
-        return torch.randperm(len(self._text), generator=torch.Generator().manual_seed(self._seed * 7919 + epoch))
-
-
 class DraftTrainer:
     """A run that can be continued.
 
@@ -185,9 +152,6 @@ class DraftTrainer:
     def __init__(self, recipe: DraftRecipe, data: Path, run: Path, out: Path) -> None:
         self.recipe, self.out = recipe, out
         self.dataset = load_dataset(data)
-        self.own = OwnRows(data, round(recipe.batch * recipe.own_share), recipe)
-        book = recipe.batch - self.own.rows
-        self.batches = Batches(self.dataset, book, recipe.length, recipe.seed, recipe.chat_share) if book else None
         tokenizer_json = data / "tokenizer.json"
         self.config: ModelConfig = nano_config(tokenizer_json, recipe.text)
         self.graph = NanoGraph(self.config, tokenizer_json, phase(0, recipe.steps, _PHASES).precision)
@@ -210,7 +174,17 @@ class DraftTrainer:
         keep_recipe(out, dataclasses.asdict(recipe) | {"backbone_sha256": digest})
         if (out / "state.safetensors").exists():
             self._resume()
+        self.lessons = Lessons(out / "lessons.safetensors", self.graph, self.backbone, self._rows(data), recipe.seed)
         self.log = Log(out / "log.jsonl", self.step)
+
+    def _rows(self, data: Path) -> tuple[Tensor, Tensor]:
+        """Tokens [N, L + 1] and weights [N, L] of all rows: the model's own text first, then the book's."""
+        recipe = self.recipe
+        book = book_rows(self.dataset, recipe.book_rows, recipe.length, recipe.chat_share, recipe.seed)
+        if not recipe.own_text:
+            return book
+        own = own_rows(data, recipe.length)
+        return torch.cat((own, book[0])), torch.cat((torch.ones_like(own[:, 1:], dtype=torch.float32), book[1]))
 
     def _start(self) -> dict[str, Tensor]:
         """Start values: what the backbone knows already, and noise.
@@ -265,11 +239,11 @@ class DraftTrainer:
         """One optimiser step."""
         recipe, now = self.recipe, phase(self.step, self.recipe.steps, _PHASES)
         generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + self.step)
-        tokens, share = self._rows()
-        anchors = self._anchors(len(tokens), generator)
+        lesson = self.lessons.batch(self.step, recipe.batch)
+        anchors = self._anchors(recipe.batch, generator)
         weights = self.backbone | self.graph.stored(self.parameters)
-        blocks = compare(DraftGraph(self.graph), weights, tokens, anchors)
-        counted = self._counted(share, anchors)
+        blocks = compare(DraftGraph(self.graph), weights, lesson, anchors)
+        counted = self._counted(lesson.share, anchors)
         total = counted.sum().clamp_min(1.0)
         loss = (blocks.loss * counted).sum() / total
         loss.backward()
@@ -285,14 +259,6 @@ class DraftTrainer:
         overlap = float((blocks.overlap * counted).sum() / total)
         worst = max(float(load.max() / load.float().mean()) for load in blocks.loads.values())
         return {"loss": loss.item(), "overlap": overlap, "norm": norm, "imbalance": worst}
-
-    def _rows(self) -> tuple[Tensor, Tensor]:
-        """Rows of the book, then of the model's own text: tokens [B, L + 1], and which targets count [B, L]."""
-        parts = [self.own.batch(self.step)] if self.own.rows else []
-        if self.batches is not None:
-            parts.insert(0, self.batches.batch(self.step))
-        tokens, share = zip(*parts, strict=True)
-        return torch.cat(tokens), torch.cat(share)
 
     def _anchors(self, rows: int, generator: torch.Generator) -> Tensor:
         """Positions [B, A]; a block needs a feature before it and targets for all of its rows."""
@@ -347,7 +313,8 @@ class DraftTrainer:
             anchors = torch.arange(1, self.recipe.length - self._k + 1, stride).expand(len(tokens), -1)
             places = anchors.unsqueeze(-1) + torch.arange(self._k)
             counted = targets.float().gather(1, places.flatten(1)).view(places.shape).cumprod(-1)
-            yield compare(DraftGraph(self.exact), weights, tokens, anchors), counted
+            lesson = observe(self.exact, weights, tokens, targets.float())
+            yield compare(DraftGraph(self.exact), weights, lesson, anchors), counted
 
 
 def main() -> None:

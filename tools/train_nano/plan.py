@@ -21,8 +21,8 @@ class Phases:
 
     weights: float = 0.3
     sparse: float = 0.4
-    activations: float = 0.6
-    long: float = 0.8
+    activations: float = 0.5
+    long: float = 0.5
     pull: float = 0.8
 
 

@@ -1,7 +1,7 @@
 """The shipped model's configuration.
 
 Sizes are chosen so that two CPU cores train it in about two hours and every feature of the architecture is live
-well within the training context: 512 tokens against a window of 32, 32 selected entries and a pool of 64.
+well within the training context: 512 tokens against a window of 32, 64 selected entries and a pool of 128.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _TEXT: dict[str, Any] = {
     "kv_source_layer_ids": [1, 4],
     "index_source_layer_ids": [1, 3, 4, 6],
     "candidate_source_layer_id": 4,
-    "candidate_topk_blocks": 8,
+    "candidate_topk_blocks": 16,
     "candidate_block_size": 8,
     "index_n_heads": 4,
     "index_head_dim": 32,
-    "index_topk": 32,
-    "moe_intermediate_size": 128,
-    "n_routed_experts": 16,
+    "index_topk": 64,
+    "moe_intermediate_size": 192,
+    "n_routed_experts": 8,
     "n_shared_experts": 1,
     "num_experts_per_tok": 2,
     "scoring_func": "sqrtsoftplus",

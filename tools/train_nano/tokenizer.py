@@ -1,4 +1,4 @@
-"""The small model's tokenizer: byte-level BPE of 2048 tokens learnt from the training text."""
+"""The small model's tokenizer: byte-level BPE of 512 tokens learnt from the training text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tandem.checkpoint.tiny_tokenizer import FIRST_MERGE_ID, SPECIALS, byte_level_tokenizer, special_token_ids
 from tandem.tokenizer.detokenize import byte_alphabet
 
-VOCAB_SIZE = 2048
+VOCAB_SIZE = 512
 BOS_TOKEN_ID, EOS_TOKEN_ID, PAD_TOKEN_ID = 0, 1, 2
 # The special tokens are the last of the vocabulary, merges fill it up to them.
 IMAGE_TOKEN_ID = VOCAB_SIZE - 1

@@ -46,7 +46,7 @@ class Recipe:
         text: fields of ``text_config`` that differ from the shipped model.
     """
 
-    steps: int = 2800
+    steps: int = 2000
     batch: int = 8
     length: int = 256
     rate: float = 3e-3
