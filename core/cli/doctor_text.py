@@ -63,6 +63,6 @@ def _tail(found: dict[str, Any]) -> Iterator[str]:
     model = found["model"]
     state = f"present  {model['bytes'] / 2**20:.1f} MiB in {model['path']}" if model["present"] else "absent "
     yield "\nmodel"
-    yield f"  shipped  {state}  {model['reason']}"
+    yield f"  {model['origin']:8} {state}  {model['reason']}"
     choice = found["selected"]
     yield f"\nselected ({choice['how']}): {choice.get('backend', 'none')}, {choice['why']}"

@@ -9,16 +9,17 @@ import json
 import os
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 FAILED = 3
 
 
 def survey() -> dict[str, Any]:
-    """Backends as they probe, what a run would use, the contract's state and the shipped model."""
+    """Backends as they probe, what a run would use, the contract's state and the model."""
     from tandem.contract.opspec import table_state
 
-    return {"table": table_state(), "backends": backends(), "selected": selected(), "model": shipped()}
+    return {"table": table_state(), "backends": backends(), "selected": selected(), "model": model()}
 
 
 def backends() -> dict[str, Any]:
@@ -48,6 +49,7 @@ def selected() -> dict[str, Any]:
     from tandem.contract.registry import resolve
     from tandem.errors import TandemError
 
+    stopped = composite()
     how = f"{BACKEND}={os.environ[BACKEND]}" if os.environ.get(BACKEND) else "automatic"
     try:
         with warnings.catch_warnings():
@@ -58,25 +60,47 @@ def selected() -> dict[str, Any]:
         return {"how": how, "usable": False, "why": str(error)}
     except Exception as error:  # a plug-in may raise anything
         return {"how": how, "usable": False, "why": f"{type(error).__name__}: {error}"}
+    if stopped:
+        return {"how": how, "usable": False, "why": stopped}
     return {"how": how, "usable": probe.present, "backend": f"{registration.name}:{index}", "why": probe.reason}
 
 
-def shipped() -> dict[str, Any]:
-    """The small model that runs where none is named: whether it is complete, its size in bytes and where it lies."""
+def model() -> dict[str, Any]:
+    """The model that runs where a command names none: whether it is complete, its size in bytes and where it lies.
+
+    ``origin`` is ``shipped``, or ``named`` where TANDEM_MODEL_PATH names one.
+    """
     from tandem.checkpoint.reader import Checkpoint
     from tandem.checkpoint.shipped import SHIPPED, shipped_model
+    from tandem.config import load_config
     from tandem.errors import TandemError
     from tandem.tokenizer.tokenizer import Tokenizer
 
-    found: dict[str, Any] = {"present": False, "path": str(SHIPPED), "bytes": 0}
+    found: dict[str, Any] = {"origin": "shipped", "present": False, "path": str(SHIPPED), "bytes": 0}
     try:
-        with Checkpoint.open(shipped_model()) as checkpoint:
+        named = load_config().model.path
+        if named is not None:
+            found |= {"origin": "named", "path": named}
+        path = Path(named) if named is not None else shipped_model()
+        with Checkpoint.open(path) as checkpoint:
             checkpoint.validate()
-        Tokenizer.load(SHIPPED)
+        Tokenizer.load(path)
     except TandemError as error:
         return found | {"reason": str(error)}
-    size = sum(file.stat().st_size for file in SHIPPED.rglob("*") if file.is_file())
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return found | {"present": True, "bytes": size, "reason": "complete; runs where no model is named"}
+
+
+def composite() -> str:
+    """Why TANDEM_COMPOSITE would stop every model; empty where it would not."""
+    from tandem.contract.plan import composite_ops
+    from tandem.errors import TandemError
+
+    try:
+        composite_ops(os.environ)
+    except TandemError as error:
+        return str(error)
+    return ""
 
 
 def main() -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tandem.cli import autoload, doctor
+from tandem.cli import autoload, doctor, survey
 from tandem.cli.main import main
 
 SWITCH = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -132,7 +132,7 @@ SURVEY: dict[str, Any] = {
     "table": "frozen",
     "backends": {},
     "selected": {"how": "automatic", "usable": True, "backend": "cpu:0", "why": "host processor"},
-    "model": {"present": False, "path": "nano", "bytes": 0, "reason": "not there"},
+    "model": {"origin": "shipped", "present": False, "path": "nano", "bytes": 0, "reason": "not there"},
 }
 
 
@@ -190,3 +190,18 @@ def test_torch_that_cannot_be_imported_at_all(
     assert found["problems"][0]["what"] == "torch cannot be imported"
     assert found["problems"][0]["why"] == found["selected"]["why"] == "ImportError: libtorch.so"
     assert found["backends"]["cpu"]["state"] == "unknown" and found["table"] == "unknown"
+
+
+def test_the_model_that_a_variable_names_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANDEM_MODEL_PATH", str(tmp_path / "none"))
+    found = survey.model()
+    assert (found["origin"], found["present"], found["path"]) == ("named", False, str(tmp_path / "none"))
+    assert "does not exist" in found["reason"]
+
+
+def test_a_composite_that_does_not_exist_stops_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TANDEM_BACKEND", "cpu")
+    assert survey.selected()["usable"]
+    monkeypatch.setenv("TANDEM_COMPOSITE", "rms_nrom")
+    found = survey.selected()
+    assert not found["usable"] and "did you mean rms_norm?" in found["why"]

@@ -1,8 +1,8 @@
 """Train the draft module after the backbone: ``python -m tools.train_nano.draft --out build/nano/draft``.
 
 The backbone is frozen and has read all rows before (`tools.train_nano.lessons`).  Every step places anchors in some
-of them and teaches the blocks after the anchors its distributions.  In the end the confidence, a logistic regression, is fitted on text that the backbone has not
-learnt.  Stopped, it resumes where it was.
+of them and teaches the blocks after the anchors its distributions.  In the end the confidence, a logistic regression,
+is fitted on text that the backbone has not learnt.  Stopped, it resumes where it was.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ class DraftTrainer:
         """Start values: what the backbone knows already, and noise.
 
         The first stage is a copy of the backbone's first layer and the others of its last ones, with as many of
-        their experts as a stage has.  The context starts as the last tap.
+        their experts as a stage has.  Routers start anew: rows of a block are so alike at first that a learnt router
+        sends them all to the same experts.  The context starts as the last tap.
         """
         names = set(backbone_names(self.config))
         start = initial_parameters(self.config, self.recipe.seed)
@@ -200,7 +201,7 @@ class DraftTrainer:
             _, number, rest = name.split(".", 2)
             layer = self.config.text.num_hidden_layers - stages + int(number) if number != "0" else 0
             source = self.backbone.get(f"layers.{layer}.{rest}")
-            if source is not None and not name.endswith("gate.bias"):
+            if source is not None and not name.endswith(("ffn.gate", "gate.bias")):
                 own[name] = source[: len(own[name])].clone()
         own[self.last + "norm"] = self.backbone["norm"].clone()
         own["mtp.0.main_proj"] *= _NOISE

@@ -15,7 +15,7 @@ from tandem.checkpoint.quantize import quantize_fp4_rows, quantize_fp8_blocks, q
 from tandem.checkpoint.writer import TORCH_DTYPES, CheckpointWriter
 from tandem.model.config import ModelConfig
 from tools.train_nano.dataset import DEFAULT_DIR
-from tools.train_nano.parameters import expert_tensor, initial_parameters
+from tools.train_nano.parameters import expert_tensor, initial_parameters, parameter_shapes
 from tools.train_nano.settings import nano_config
 from tools.train_nano.state import load_state
 
@@ -28,7 +28,11 @@ def export(config: ModelConfig, parameters: Mapping[str, Tensor], tokenizer_json
     Args:
         parameters: f32 by training name, draft module included if the configuration has one.  The router bias of
             image tokens, never trained, is a copy of that of text.
+
+    Raises:
+        SystemExit: parameters are missing or have other shapes; nothing has been written.
     """
+    _check(config, parameters)
     specs = tensor_inventory(config)
     with CheckpointWriter(out, specs, max_shard_bytes=1 << 30) as writer:
         for spec in specs:
@@ -37,6 +41,13 @@ def export(config: ModelConfig, parameters: Mapping[str, Tensor], tokenizer_json
     (out / "config.json").write_text(json.dumps(config.to_dict(), indent=2) + "\n", encoding="utf-8")
     if tokenizer_json.resolve() != (out / "tokenizer.json").resolve():
         shutil.copyfile(tokenizer_json, out / "tokenizer.json")
+
+
+def _check(config: ModelConfig, parameters: Mapping[str, Tensor]) -> None:
+    for name, (shape, _) in parameter_shapes(config).items():
+        found = tuple(parameters[name].shape) if name in parameters else "no such parameter"
+        if found != tuple(shape):
+            raise SystemExit(f"{name}: {found}, but the model has {tuple(shape)}: the run is of another model")
 
 
 def _value(spec: TensorSpec, parameters: Mapping[str, Tensor]) -> Tensor:

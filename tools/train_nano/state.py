@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 Tensor = torch.Tensor
@@ -25,13 +25,20 @@ def save_state(path: Path, step: int, parameters: dict[str, Tensor], moments: di
 
 
 def load_state(path: Path) -> tuple[int, dict[str, Tensor], dict[str, Tensor]]:
-    """Steps done, parameters and moments."""
+    """Steps done, parameters and moments.
+
+    Raises:
+        SystemExit: there is no state, or it cannot be read.
+    """
     groups: dict[str, dict[str, Tensor]] = {"parameter": {}, "moment": {}}
-    with safe_open(path, framework="pt") as file:
-        step = int(file.metadata()["step"])
-        for key in file.keys():  # noqa: SIM118  not a dict
-            group, _, name = key.partition("/")
-            groups[group][name] = file.get_tensor(key)
+    try:
+        with safe_open(path, framework="pt") as file:
+            step = int(file.metadata()["step"])
+            for key in file.keys():  # noqa: SIM118  not a dict
+                group, _, name = key.partition("/")
+                groups[group][name] = file.get_tensor(key)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise SystemExit(f"{path} is no state of a training run ({error}): train first, or name another") from error
     return step, groups["parameter"], groups["moment"]
 
 
