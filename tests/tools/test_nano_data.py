@@ -131,12 +131,12 @@ def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ids_of_the_tokenizer(tokenizer: Tokenizer) -> None:
     library = tokenizer._library
-    assert library.get_vocab_size() == VOCAB_SIZE == tokenizer.vocab_size == 2048
-    assert {library.id_to_token(i) for i in range(2048)} == set(library.get_vocab())  # every id has a token
+    assert library.get_vocab_size() == VOCAB_SIZE == tokenizer.vocab_size == 512
+    assert {library.id_to_token(i) for i in range(512)} == set(library.get_vocab())  # every id has a token
     assert [tokenizer.decode([3 + byte]) for byte in b"aZ "] == ["a", "Z", " "]
     assert library.token_to_id(SpecialToken.Bos.default_str()) == BOS == tokenizer.bos_id
     assert library.token_to_id(SpecialToken.Eos.default_str()) == EOS == tokenizer.eos_id
-    assert library.token_to_id(SpecialToken.Image.default_str()) == IMAGE_TOKEN_ID == tokenizer.image_id == 2047
+    assert library.token_to_id(SpecialToken.Image.default_str()) == IMAGE_TOKEN_ID == tokenizer.image_id == 511
     specials = [SpecialToken.User, SpecialToken.Assistant, SpecialToken.System, SpecialToken.ThinkingEnd]
     ids = [library.token_to_id(token.default_str()) for token in specials]
     assert all(FIRST_SPECIAL_ID <= i < NOISE_TOKEN_ID for i in ids) and len(set(ids)) == 4

@@ -16,6 +16,7 @@ from tools.train_nano.draft import DraftRecipe, DraftTrainer, compare
 from tools.train_nano.draft_graph import DraftGraph
 from tools.train_nano.fakequant import FULL, STORED, round_bf16
 from tools.train_nano.graph import NanoGraph, backbone_names
+from tools.train_nano.lessons import observe
 from tools.train_nano.parameters import initial_parameters
 from tools.train_nano.settings import nano_config
 from tools.train_nano.state import load_state, read_log, save_state
@@ -283,10 +284,11 @@ def test_quantised_blocks_equal_the_slow_form(
 
 
 def test_loss_moves_the_drafts_only(nano: NanoGraph, weights: dict[str, Tensor]) -> None:
-    tokens = torch.randint(260, 1000, (2, LENGTH + 1), generator=torch.Generator().manual_seed(4))
+    tokens = torch.randint(260, 500, (2, LENGTH + 1), generator=torch.Generator().manual_seed(4))
     names = [name for name in weights if not name.endswith("gate.bias")]
     leaves = {name: weights[name].clone().requires_grad_(name in names) for name in weights}
-    found = compare(DraftGraph(nano), leaves, tokens, ANCHORS[:, :2])
+    lesson = observe(nano, leaves, tokens, torch.ones((2, LENGTH)))
+    found = compare(DraftGraph(nano), leaves, lesson, ANCHORS[:, :2])
     assert found.loss.shape == (2, 2, K) and found.features.shape == (2, 2, K, 64 + 32)
     assert not any(part.requires_grad for part in (found.overlap, found.passed, found.features))
     gradients = torch.autograd.grad(found.loss.sum(), [leaves[name] for name in names], allow_unused=True)
@@ -297,9 +299,9 @@ def test_loss_moves_the_drafts_only(nano: NanoGraph, weights: dict[str, Tensor])
 
 def test_targets_and_markov_inputs_are_those_of_their_row(nano: NanoGraph, weights: dict[str, Tensor]) -> None:
     """Row i of anchor a: the backbone's distribution after a + i, the token at a + i as Markov input."""
-    tokens = torch.randint(260, 1000, (1, LENGTH + 1), generator=torch.Generator().manual_seed(5))
+    tokens = torch.randint(260, 500, (1, LENGTH + 1), generator=torch.Generator().manual_seed(5))
     graph, anchor = DraftGraph(nano), torch.tensor([[11]])
-    found = compare(graph, weights, tokens, anchor)
+    found = compare(graph, weights, observe(nano, weights, tokens, torch.ones((1, LENGTH))), anchor)
     final, seen = nano.hidden(weights, tokens[:, :-1])
     hidden, _ = graph.block(weights, graph.context(weights, seen.taps), anchor, tokens[:, 11:12])
     for i in range(K):
@@ -314,7 +316,7 @@ def test_targets_and_markov_inputs_are_those_of_their_row(nano: NanoGraph, weigh
         torch.testing.assert_close(graph.confidence(weights, hidden[0, 0, i], embedded), belief)
 
 
-RECIPE = DraftRecipe(steps=4, batch=2, length=LENGTH, stride=4, own_share=0.0, text=SMALL)
+RECIPE = DraftRecipe(steps=4, batch=2, length=LENGTH, stride=4, own_text=False, book_rows=6, text=SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -338,7 +340,7 @@ def test_training_resumes_exactly(data: Path, backbone: Path, tmp_path: Path) ->
 
 
 def test_training_lowers_the_loss_and_ends_on_the_grid(data: Path, backbone: Path, tmp_path: Path) -> None:
-    recipe = DraftRecipe(steps=12, batch=2, length=LENGTH, stride=4, rate=3e-2, own_share=0.0, text=SMALL)
+    recipe = DraftRecipe(steps=12, batch=2, length=LENGTH, stride=4, rate=3e-2, own_text=False, book_rows=6, text=SMALL)
     trainer = DraftTrainer(recipe, data, backbone, tmp_path)
     before = trainer.validate()["valid_loss"]
     trainer.run(12)
@@ -378,7 +380,7 @@ def greedy(nano: NanoGraph, weights: dict[str, Tensor], tokens: Tensor, count: i
 @torch.no_grad()
 def test_greedy_speculation_emits_the_greedy_text(nano: NanoGraph, weights: dict[str, Tensor]) -> None:
     chosen = two_tokens(weights, 300, 301)
-    prompts = torch.randint(260, 1000, (4, 12), generator=torch.Generator().manual_seed(6))
+    prompts = torch.randint(260, 500, (4, 12), generator=torch.Generator().manual_seed(6))
     steps, tokens = Speculation(DraftGraph(nano), chosen, 0.0, markov=True).run(prompts, 10, seed=0)
     assert torch.equal(tokens, greedy(nano, chosen, prompts, 10))
     assert 0 < int(steps.accepted.sum()) < K * len(steps.accepted)
@@ -389,7 +391,7 @@ def test_greedy_speculation_emits_the_greedy_text(nano: NanoGraph, weights: dict
 def test_speculation_ends_with_the_text(nano: NanoGraph, weights: dict[str, Tensor]) -> None:
     chosen = two_tokens(weights, 300, EOS_TOKEN_ID)
     for seed in range(7, 12):
-        prompt = torch.randint(260, 1000, (1, 12), generator=torch.Generator().manual_seed(seed))
+        prompt = torch.randint(260, 500, (1, 12), generator=torch.Generator().manual_seed(seed))
         plain = greedy(nano, chosen, prompt, 10)[0, 12:].tolist()
         length = plain.index(EOS_TOKEN_ID) + 1 if EOS_TOKEN_ID in plain else 10
         steps, tokens = Speculation(DraftGraph(nano), chosen, 0.0, markov=True).run(prompt, 10, seed=0)

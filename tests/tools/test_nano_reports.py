@@ -215,7 +215,7 @@ def test_engine_scores_every_position(model: Path, data: Path) -> None:
     tokens = documents(load_dataset(data).test)[0][:60].tolist()
     scorer = EngineScorer(model)
     logits = scorer.logits(tokens)
-    assert logits.shape == (60, 2048)
+    assert logits.shape == (60, 512)
     # Later tokens change nothing before them, and nothing is left of a text asked before.
     assert torch.equal(scorer.logits(tokens[:20]), logits[:20])
     scorer.close()
@@ -234,7 +234,7 @@ def test_engine_and_graph_agree_as_sources(
 def test_engine_source_leaves_padding_alone(model: Path) -> None:
     row = torch.tensor([0, 50, 60, PAD, PAD])
     logits = engine_source(model)(torch.stack((row, torch.full_like(row, PAD))))
-    assert logits.shape == (2, 5, 2048) and not logits[0, 3:].any() and logits[0, :3].any()
+    assert logits.shape == (2, 5, 512) and not logits[0, 3:].any() and logits[0, :3].any()
 
 
 # Quantisation

@@ -174,10 +174,10 @@ class DraftTrainer:
         keep_recipe(out, dataclasses.asdict(recipe) | {"backbone_sha256": digest})
         if (out / "state.safetensors").exists():
             self._resume()
-        self.lessons = Lessons(out / "lessons.safetensors", self.graph, self.backbone, self._rows(data), recipe.seed)
+        self.lessons = Lessons(out / "lessons.safetensors", self.graph, self.backbone, self.rows(data), recipe.seed)
         self.log = Log(out / "log.jsonl", self.step)
 
-    def _rows(self, data: Path) -> tuple[Tensor, Tensor]:
+    def rows(self, data: Path) -> tuple[Tensor, Tensor]:
         """Tokens [N, L + 1] and weights [N, L] of all rows: the model's own text first, then the book's."""
         recipe = self.recipe
         book = book_rows(self.dataset, recipe.book_rows, recipe.length, recipe.chat_share, recipe.seed)

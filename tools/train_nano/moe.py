@@ -1,4 +1,4 @@
-"""Differentiable mixture of experts: tokens grouped by expert, one batched product for each matrix."""
+"""Differentiable mixture of experts: tokens sorted by expert, each expert's rows multiplied at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def moe(
 
     `w` has names relative to ``layers.N.ffn.``; `gate.bias` takes part in the choice only.
     """
-    rows, experts = x.shape[0], w["gate"].shape[0]
+    experts = w["gate"].shape[0]
     scores = torch.sqrt(torch.nn.functional.softplus(x @ w["gate"].t()))
     choice = torch.sort(scores.detach() + w["gate.bias"].detach(), dim=-1, descending=True, stable=True).indices[:, :k]
     picked = torch.gather(scores, 1, choice)
@@ -28,21 +28,22 @@ def moe(
     load = torch.bincount(choice.flatten(), minlength=experts)
     xq = quantised(x, precision)
     order = torch.argsort(choice.flatten(), stable=True)
-    token, expert = order // k, choice.flatten()[order]
-    capacity = int(load.max())
-    starts = torch.cumsum(load, 0) - load
-    place = expert * capacity + torch.arange(rows * k) - starts[expert]
-    grouped = x.new_zeros((experts * capacity, x.shape[1])).index_copy(0, place, xq[token])
-    share = x.new_zeros(experts * capacity).index_copy(0, place, weights.flatten()[order])
-    grouped = grouped.view(experts, capacity, -1)
-    gate, up = (product(grouped, w[f"experts.{name}"], precision) for name in ("w1", "w3"))
-    inner = _swiglu(gate, up, text.swiglu_limit)
-    inner = quantised(inner * share.view(experts, capacity, 1), precision)
-    routed = product(inner, w["experts.w2"], precision).flatten(0, 1)[place]
+    token = order // k
+    sizes = load.tolist()
+    grouped, share = xq[token], weights.flatten()[order]
+    gate, up = (_by_expert(grouped, w[f"experts.{name}"], sizes, precision) for name in ("w1", "w3"))
+    inner = quantised(_swiglu(gate, up, text.swiglu_limit) * share.unsqueeze(-1), precision)
+    routed = _by_expert(inner, w["experts.w2"], sizes, precision)
     gate, up = (product(xq, w[f"shared_experts.{name}"], precision) for name in ("w1", "w3"))
     shared = quantised(_swiglu(gate, up, text.swiglu_limit), precision)
     output = product(shared, w["shared_experts.w2"], precision)
     return rounded(output.index_add(0, token, routed), precision), load
+
+
+def _by_expert(x: Tensor, w: Tensor, sizes: list[int], precision: Precision) -> Tensor:
+    """Rows x [N, K] sorted by expert times their experts' w [E, N', K]; `sizes` are the rows of each."""
+    pairs = zip(x.split(sizes), w.unbind(0), strict=True)
+    return torch.cat([product(rows, matrix, precision) for rows, matrix in pairs])
 
 
 def _swiglu(gate: Tensor, up: Tensor, limit: float) -> Tensor:
