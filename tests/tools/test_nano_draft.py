@@ -27,6 +27,7 @@ LENGTH, K, WINDOW = 40, 3, 8
 SMALL: dict[str, Any] = {
     "hidden_size": 64,
     "num_hidden_layers": 3,
+    "num_nextn_predict_layers": 2,
     "num_attention_heads": 2,
     "head_dim": 32,
     "qk_rope_head_dim": 16,
