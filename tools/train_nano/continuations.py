@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DEFAULT_DIR, help="of tools.train_nano.dataset")
     default = DEFAULT_DIR / "continuations.safetensors"
     parser.add_argument("--out", type=Path, default=default, help="file to write")
-    parser.add_argument("--count", type=int, default=3072, help="requests (%(default)s)")
+    parser.add_argument("--count", type=int, default=2048, help="requests (%(default)s)")
     parser.add_argument("--length", type=int, default=257, help="tokens of a row, all included (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of beginnings and draws (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

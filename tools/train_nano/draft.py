@@ -63,7 +63,7 @@ class DraftRecipe:
         text: fields of ``text_config`` that differ from the shipped model.
     """
 
-    steps: int = 3000
+    steps: int = 4000
     batch: int = 8
     length: int = 256
     stride: int = 4
@@ -74,7 +74,7 @@ class DraftRecipe:
     balance: float = 1e-2
     chat_share: float = 0.3
     own_text: bool = True
-    book_rows: int = 1024
+    book_rows: int = 768
     seed: int = 0
     text: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
