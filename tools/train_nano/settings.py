@@ -93,6 +93,8 @@ _TOP: dict[str, Any] = {
     },
 }
 
+LAYERS_AND_STAGES = len(_TEXT["compress_ratios"])  # of the backbone and of the draft module
+
 
 def nano_config(tokenizer_json: Path, text: Mapping[str, Any] | None = None) -> ModelConfig:
     """The model's configuration for a tokenizer, Engram sizes derived.
