@@ -43,7 +43,7 @@ bench: install
 nano: install
 	@echo "==> corpus, tokenizer, conversations"
 	.venv/bin/python -m tools.train_nano.dataset
-	@echo "==> training the backbone (about 75 minutes on one core)"
+	@echo "==> training the backbone (about an hour on one core)"
 	.venv/bin/python -m tools.train_nano.train --compile
 	@echo "==> letting it write, and training the draft module on that"
 	.venv/bin/python -m tools.train_nano.export --no-draft

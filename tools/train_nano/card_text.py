@@ -52,10 +52,6 @@ LIMITS = """\
 - One book in one language, religious and ancient, with that book's views of people.
 - Conversations work in the forms it was shown: a word to speak of, a verse to continue, a greeting. The answer is often
   beside the point.
-- Expert and entry choices are often nearly tied, so rounding changes the likeliest token more often than the bits
-  suggest.
-- The draft stages are little trained (`tools/train_nano/README.md`): most of what they get right comes from the Markov
-  head.
 - Images are not understood: no vision encoder was trained."""
 
 # What a row of the table says, and the fields of ``text_config`` it shows.
