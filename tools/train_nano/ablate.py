@@ -37,7 +37,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "no-mixing": {"hc_mult": 1},
 }
 SEEDS: Mapping[str, int] = {"base": 3, "no-engram": 2, "window-only": 2, "no-mixing": 2}
-STEPS = 400
+STEPS = 300
 # Long rows from the start, so that there is something to select from; activations are not quantised, which is quicker
 # and the same for all.
 _RECIPE = Recipe(batch=4, length=512, phases=Phases(activations=1.0, long=1.0, pull=1.0))
