@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from tools.train_nano.dataset import DEFAULT_DIR, load_dataset
 from tools.train_nano.draft import fit_logistic
-from tools.train_nano.draft_graph import DraftGraph, gather_rows
+from tools.train_nano.draft_graph import DraftGraph, distribution, gather_rows
 from tools.train_nano.evaluate import documents
 from tools.train_nano.fakequant import STORED
 from tools.train_nano.graph import NanoGraph
@@ -31,13 +31,6 @@ Tensor = torch.Tensor
 PROMPTS, PROMPT_LENGTH, NEW_TOKENS, BINS = 24, 32, 64, 10
 # Temperature and whether the Markov head takes part.
 SETTINGS = ((0.0, True), (0.0, False), (0.7, True), (0.7, False), (1.0, True))
-
-
-def distribution(logits: Tensor, temperature: float) -> Tensor:
-    """Probabilities [..., V] at a temperature; at 0 the first of the largest logits has all."""
-    if temperature == 0.0:
-        return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
-    return torch.softmax(logits / temperature, dim=-1)
 
 
 def draw(p: Tensor, u: Tensor) -> Tensor:

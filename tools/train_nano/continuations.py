@@ -1,6 +1,7 @@
 """What the model itself goes on to say: text for the draft module to learn from.
 
-``python -m tools.train_nano.continuations`` writes ``build/nano/data/continuations.safetensors``.
+``python -m tools.train_nano.continuations`` writes ``build/nano/data/continuations.safetensors``: ``text``, with
+beginnings from the training part, and ``held_out``, an eighth as much with beginnings from the validation part.
 
 Drafts are judged against the model's own text, which differs from the book: it is likelier to the model, greedy text
 most of all, and on the book's training part the model is surer than it will be anywhere else.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,18 +24,18 @@ from tandem.sampling.params import SamplingParams
 from tools.train_nano.dataset import DEFAULT_DIR, load_dataset
 from tools.train_nano.tokenizer import BOS_TOKEN_ID
 
-_TEMPERATURES = (1.0, 0.7, 0.0)  # in turn
+TEMPERATURES = (1.0, 0.7, 0.0)  # in turn
 _PROMPT_LENGTHS = (8, 49)
 _SLOTS = 64
 
 
-def make(model: Path, data: Path, count: int, length: int, seed: int) -> torch.Tensor:
-    """`count` requests, each a beginning from the training text and what the model adds up to `length` tokens.
+def make(model: Path, text: np.ndarray[Any, Any], count: int, length: int, seed: int) -> torch.Tensor:
+    """`count` requests, each a beginning from the text and what the model adds up to `length` tokens.
 
     Returns:
-        int32 [count, length], each row BOS, beginning, continuation; no request ends early.
+        int32 [count, length], each row BOS, beginning, continuation; no request ends early.  Row i was drawn at
+        temperature ``TEMPERATURES[i % 3]``.
     """
-    text = load_dataset(data).text.numpy()
     rng = np.random.default_rng(seed)
     llm = LLM(str(model), backend="cpu", options={"scheduler.max_slots": _SLOTS, "model.max_model_len": length + 1})
     rows: list[list[int]] = []
@@ -43,7 +45,7 @@ def make(model: Path, data: Path, count: int, length: int, seed: int) -> torch.T
             size = int(rng.integers(*_PROMPT_LENGTHS))
             place = int(rng.integers(len(text) - size))
             prompts.append([BOS_TOKEN_ID, *text[place : place + size].tolist()])
-            temperature = _TEMPERATURES[index % len(_TEMPERATURES)]
+            temperature = TEMPERATURES[index % len(TEMPERATURES)]
             room = length - len(prompts[-1])
             params.append(SamplingParams(temperature=temperature, max_tokens=room, seed=index, ignore_eos=True))
         for prompt, result in zip(prompts, llm.generate(prompts, params), strict=True):
@@ -64,8 +66,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of beginnings and draws (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
-    rows = make(arguments.model, arguments.data, arguments.count, arguments.length, arguments.seed)
-    save_file({"text": rows}, arguments.out)
+    data = load_dataset(arguments.data)
+    parts = {"text": (data.text, arguments.count), "held_out": (data.valid, max(arguments.count // 8, 1))}
+    made = {
+        name: make(arguments.model, text.numpy(), count, arguments.length, arguments.seed)
+        for name, (text, count) in parts.items()
+    }
+    save_file(made, arguments.out)
+    rows = made["text"]
     found = {"rows": rows.shape[0], "tokens": rows.numel(), "out": str(arguments.out)}
     print(json.dumps(found) if arguments.json else f"{found['rows']} rows, {found['tokens']:,} tokens")
 

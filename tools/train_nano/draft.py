@@ -20,8 +20,9 @@ import torch
 from tqdm import tqdm
 
 from tandem.model.config import ModelConfig
+from tools.train_nano.continuations import TEMPERATURES
 from tools.train_nano.dataset import DEFAULT_DIR, load_dataset
-from tools.train_nano.draft_graph import DraftGraph, gather_rows
+from tools.train_nano.draft_graph import DraftGraph, distribution, gather_rows
 from tools.train_nano.evaluate import windows
 from tools.train_nano.fakequant import STORED, round_bf16
 from tools.train_nano.fuse import enable_fusion
@@ -85,7 +86,7 @@ class Blocks:
 
     Args:
         loss: cross entropy with the backbone's distribution, nats.
-        overlap: probability that a draft drawn at temperature 1 is accepted; no gradient.
+        overlap: probability that a draft is accepted at the temperature asked for; no gradient.
         passed: probability that the text's own token is accepted as a draft; no gradient.
         features: what the confidence is a projection of [B, A, K, H + R]; no gradient.
         loads: stage -> rows of each expert.
@@ -98,23 +99,28 @@ class Blocks:
     loads: dict[int, Tensor]
 
 
-def compare(graph: DraftGraph, weights: Mapping[str, Tensor], lesson: Lesson, anchors: Tensor) -> Blocks:
+def compare(
+    graph: DraftGraph, weights: Mapping[str, Tensor], lesson: Lesson, anchors: Tensor, temperature: float = 1.0
+) -> Blocks:
     """Blocks after anchors [B, A] in a lesson's rows, with the tokens themselves as Markov inputs.
 
-    `weights` are those of backbone and draft module, from `NanoGraph.stored`.
+    Args:
+        weights: of backbone and draft module, from `NanoGraph.stored`.
+        temperature: at which drafts and tokens are drawn; the loss is that of temperature 1.
     """
     rows = anchors.unsqueeze(-1) + torch.arange(graph.text.dspark_block_size)
     with torch.no_grad():
-        wanted = torch.softmax(graph.graph.logits(weights, gather_rows(lesson.final, rows)), dim=-1)
+        backbone = graph.graph.logits(weights, gather_rows(lesson.final, rows))
+        wanted = torch.softmax(backbone, dim=-1)
     context = graph.context(weights, lesson.taps)
     previous, said = (lesson.tokens.gather(1, (rows + ahead).flatten(1)).view(rows.shape) for ahead in (0, 1))
     hidden, loads = graph.block(weights, context, anchors, previous[..., 0])
     embedded, shift = graph.markov(weights, previous)
     log_p = torch.log_softmax(graph.base_logits(weights, hidden) + shift, dim=-1)
     with torch.no_grad():
-        p = log_p.exp()
-        overlap = torch.minimum(p, wanted).sum(-1)
-        ratio = (p / wanted.clamp_min(1e-30)).gather(-1, said.unsqueeze(-1)).squeeze(-1)
+        p, q = distribution(log_p, temperature), distribution(backbone, temperature)
+        overlap = torch.minimum(p, q).sum(-1)
+        ratio = (p / q.clamp_min(1e-30)).gather(-1, said.unsqueeze(-1)).squeeze(-1)
         features = torch.cat((hidden, embedded), dim=-1)
     return Blocks(-(wanted * log_p).sum(-1), overlap, ratio.clamp_max(1.0), features, loads)
 
@@ -150,7 +156,7 @@ class DraftTrainer:
     """
 
     def __init__(self, recipe: DraftRecipe, data: Path, run: Path, out: Path) -> None:
-        self.recipe, self.out = recipe, out
+        self.recipe, self.data, self.out = recipe, data, out
         self.dataset = load_dataset(data)
         tokenizer_json = data / "tokenizer.json"
         self.config: ModelConfig = nano_config(tokenizer_json, recipe.text)
@@ -292,12 +298,13 @@ class DraftTrainer:
 
     @torch.no_grad()
     def fit_confidence(self) -> None:
-        """Fit the confidence to `Blocks.overlap` on the validation stream.
+        """Fit the confidence to `Blocks.overlap`, on text that neither backbone nor draft module has learnt.
 
-        A row counts as much as it is likely that all drafts before it are accepted: only then its own is tested.
+        That is text of the model itself, of all temperatures, where it was to be learnt, else the book's.  A row counts
+        as much as it is likely that all drafts before it are accepted: only then its own is tested.
         """
         features, targets, shares = [], [], []
-        for blocks, counted in self._on_valid(None, stride=2):
+        for blocks, counted in self._on_own() if self.recipe.own_text else self._on_valid(None, stride=2):
             reached = torch.nn.functional.pad(blocks.passed[..., :-1].cumprod(-1), (1, 0), value=1.0)
             used = counted > 0.0
             features.append(blocks.features[used])
@@ -305,6 +312,17 @@ class DraftTrainer:
             shares.append(reached[used])
         fitted = fit_logistic(torch.cat(features), torch.cat(targets), torch.cat(shares), _PRIOR)
         self.parameters[self.last + "confidence_head.proj"].copy_(round_bf16(fitted))
+
+    def _on_own(self) -> Iterator[tuple[Blocks, Tensor]]:
+        """Blocks of the model's own held-out text, each row at the temperature that it was drawn at."""
+        weights = self.backbone | self.exact.stored(self.parameters)
+        rows = own_rows(self.data, self.recipe.length, "held_out")
+        for place, temperature in enumerate(TEMPERATURES):
+            for tokens in rows[place :: len(TEMPERATURES)].split(8):
+                anchors = torch.arange(1, self.recipe.length - self._k + 1, 2).expand(len(tokens), -1)
+                lesson = observe(self.exact, weights, tokens, torch.ones_like(tokens[:, 1:], dtype=torch.float32))
+                blocks = compare(DraftGraph(self.exact), weights, lesson, anchors, temperature)
+                yield blocks, torch.ones_like(blocks.overlap)
 
     def _on_valid(self, rows: int | None, stride: int) -> Iterator[tuple[Blocks, Tensor]]:
         """Blocks of the first rows of the validation stream, 8 at a time, and which of them count [B, A, K]."""

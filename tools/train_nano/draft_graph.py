@@ -130,6 +130,13 @@ class BlockAttention(AttentionGraph):
         return self._project(rounded(output, precision), w)
 
 
+def distribution(logits: Tensor, temperature: float) -> Tensor:
+    """Probabilities [..., V] at a temperature; at 0 the first of the largest logits has all."""
+    if temperature == 0.0:
+        return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
+    return torch.softmax(logits / temperature, dim=-1)
+
+
 def gather_rows(values: Tensor, index: Tensor) -> Tensor:
     """values [B, T, D] at index [B, ...] -> [B, ..., D]; a negative index reads row 0."""
     b, t = values.shape[:2]

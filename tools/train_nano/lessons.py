@@ -47,8 +47,8 @@ def observe(graph: NanoGraph, weights: Mapping[str, Tensor], tokens: Tensor, sha
     return Lesson(tokens, share, final, seen.taps)
 
 
-def own_rows(data: Path, length: int) -> Tensor:
-    """The model's own text, int64 [N, length + 1].
+def own_rows(data: Path, length: int, part: str = "text") -> Tensor:
+    """The model's own text, int64 [N, length + 1]; `part` is that of the file.
 
     Raises:
         SystemExit: there is none, or its rows are shorter.
@@ -56,7 +56,7 @@ def own_rows(data: Path, length: int) -> Tensor:
     path = data / "continuations.safetensors"
     if not path.exists():
         raise SystemExit(f"{path} does not exist: run python -m tools.train_nano.continuations, or use no own rows")
-    text = load_file(path)["text"]
+    text = load_file(path)[part]
     if text.shape[1] <= length:
         raise SystemExit(f"{path} has rows of {text.shape[1]} tokens; {length + 1} are needed")
     return text[:, : length + 1].long()
