@@ -9,7 +9,6 @@ from typing import Any
 
 from tandem.parity.feeds import fed, rebuild
 from tandem.parity.judge import judge
-from tandem.parity.limits import refuse
 from tandem.parity.measure import LeafError
 from tandem.parity.records import Call, Record
 from tandem.parity.trace import Trace
@@ -28,12 +27,7 @@ class Side:
     """
 
     def __init__(self, trace: Trace, judged: dict[str, list[LeafError]] | None = None) -> None:
-        if "states" in trace.header and not trace.records:
-            refuse(
-                str(trace.path),
-                "it is no op trace: it holds requests with cache pages, as parity kv-export writes them",
-                "name a directory of parity record or replay; parity kv-import goes on with pages",
-            )
+        trace.require_calls()
         self.trace = trace
         self.records: Mapping[int, Record] = {record.id: record for record in trace.records}
         self.judged = {} if judged is None else judged

@@ -270,8 +270,9 @@ def replay(
     Returns:
         counts: ``records``, ``errors``, and ``anchored``.
     Raises:
-        TraceError: ``out`` is not empty.
+        TraceError: ``out`` is not empty, or the trace holds pages.
     """
+    trace.require_calls()
     replayer = Replayer(trace, backend, mode)
     told = {key: trace.header[key] for key in ("prompts", "requests", "steps", "model", "flags") if key in trace.header}
     own = describe(backend) | {"replay_of": trace.digest, "mode": mode, "composite": sorted(replayer.plan.composite)}

@@ -76,6 +76,19 @@ class Trace:
         trace._read_index(header["files"][INDEX])
         return trace
 
+    def require_calls(self) -> None:
+        """Refuse pages where op calls are wanted.
+
+        Raises:
+            TraceError: it holds no op calls but cache pages.
+        """
+        if "states" in self.header and not self.records:
+            refuse(
+                str(self.path),
+                "it is no op trace: it holds requests with cache pages, as parity kv-export writes them",
+                "name a directory of parity record or replay; parity kv-import goes on with pages",
+            )
+
     def load(self, record: Record) -> Call:
         """Inputs and outputs of a record.
 

@@ -13,11 +13,13 @@ import torch
 from support.traces import run, write
 
 from tandem.contract.opspec import OP_TABLE
+from tandem.contract.registry import open_backend
 from tandem.errors import TraceError
 from tandem.parity import report
 from tandem.parity.diff import Difference, diff
 from tandem.parity.pairs import Side
 from tandem.parity.records import Call, Record
+from tandem.parity.replay import replay
 from tandem.parity.trace import Trace
 from tandem.parity.verdict import Verdict, verdict
 from tandem.parity.writer import TraceWriter
@@ -233,6 +235,8 @@ def test_cache_pages_are_no_calls(tmp_path: Path) -> None:
     TraceWriter(tmp_path / "pages", {"backend": "one"}).close(states=[])
     with pytest.raises(TraceError, match="it is no op trace.*kv-import"):
         Side(Trace.open(tmp_path / "pages"))
+    with pytest.raises(TraceError, match="it is no op trace.*kv-import"):
+        replay(Trace.open(tmp_path / "pages"), open_backend("cpu"), "local", tmp_path / "out")
 
 
 def test_results_hold_what_the_page_shows(tmp_path: Path) -> None:

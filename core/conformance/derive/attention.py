@@ -81,7 +81,7 @@ def compress_update(v: View, got: dict[str, Any]) -> dict[str, Check]:
             weights = [math.exp(float(entry[0, d])) for entry in group]
             shares = [w / sum(weights) * float(entry[1, d]) for w, entry in zip(weights, group, strict=True)]
             latent[t, d], lost[t, d] = short_sum(np.array(shares), axis=0)
-    return {"latent": Ulps(latent, 1, complete, lost), "state": Exact(state[:-1])}
+    return {"latent": Ulps(latent, 4, complete, lost), "state": Exact(state[:-1])}
 
 
 @derives("index_query")
