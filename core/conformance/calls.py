@@ -106,19 +106,19 @@ def leaves(outputs: Any, prefix: str = "") -> dict[str, Tensor]:
     """All tensors of (nested) outputs by dotted name."""
     if isinstance(outputs, Tensor):
         return {prefix: outputs}
-    items: dict[str, Any]
-    if isinstance(outputs, dict):
-        items = outputs
-    elif isinstance(outputs, tuple) and hasattr(outputs, "_fields"):
-        items = dict(zip(outputs._fields, outputs, strict=True))
-    elif dataclasses.is_dataclass(outputs):
-        items = {f.name: getattr(outputs, f.name) for f in dataclasses.fields(outputs)}
-    else:
-        return {}
-    found: dict[str, Tensor] = {}
-    for name, item in items.items():
-        found |= leaves(item, f"{prefix}.{name}" if prefix else str(name))
-    return found
+    return {name: leaf for path, item in children(outputs, prefix) for name, leaf in leaves(item, path).items()}
+
+
+def children(value: Any, prefix: str) -> list[tuple[str, Any]]:
+    """Dotted name and value of each part of a dict, named tuple or dataclass; none of anything else."""
+    items: dict[str, Any] = {}
+    if isinstance(value, dict):
+        items = value
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        items = dict(zip(value._fields, value, strict=True))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return [(f"{prefix}.{name}" if prefix else str(name), item) for name, item in items.items()]
 
 
 def bits(tensor: Tensor) -> Tensor:

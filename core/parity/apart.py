@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tandem.conformance.calls import children
 from tandem.conformance.compare import host
 from tandem.conformance.formats import decode
 from tandem.contract.cases import CacheInput, PartlyUsed, WeightInput
@@ -33,18 +34,7 @@ def numbers(value: Any, prefix: str = "") -> dict[str, Array]:
         return {prefix: decode(value.data[:, :split], value.data[:, split:], fmt)}
     if isinstance(value, WeightInput):
         return {}
-    if isinstance(value, dict):
-        items = value
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        items = dict(zip(value._fields, value, strict=True))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    else:
-        return {}
-    found: dict[str, Array] = {}
-    for name, item in items.items():
-        found |= numbers(item, f"{prefix}.{name}" if prefix else str(name))
-    return found
+    return {name: array for path, item in children(value, prefix) for name, array in numbers(item, path).items()}
 
 
 @dataclasses.dataclass(frozen=True)

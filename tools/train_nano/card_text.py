@@ -36,7 +36,7 @@ python -m tools.train_nano.report_samples
 python -m tools.train_nano.report_quantisation
 python -m tools.train_nano.report_selection
 python -m tools.train_nano.report_experts
-python -m tools.train_nano.ablate --all --compile
+python -m tools.train_nano.ablate --all
 python -m tools.train_nano.acceptance --json > build/nano/reports/acceptance.json
 python -m tools.train_nano.model_card
 ```
