@@ -16,12 +16,15 @@ from typing import Any
 
 from tandem.errors import ContractError
 
-CONTRACT_VERSION = (1, 0)
+CONTRACT_VERSION = (1, 1)
 
 # SHA-256 of names, arguments, attributes and classes of all ops, by contract version.  A port was written against
 # a version: when a signature changes, raise CONTRACT_VERSION (the minor for an addition, the major for a changed
 # meaning), give new ops ``since``, say so in docs/CONTRACT_CHANGELOG.md, and add the new version here.
-TABLE_HASHES = {(1, 0): "06b1b4933452179a21a307a2be11d6492b8c99d0dad14bc47fb322f544684031"}
+TABLE_HASHES = {
+    (1, 0): "06b1b4933452179a21a307a2be11d6492b8c99d0dad14bc47fb322f544684031",
+    (1, 1): "06b1b4933452179a21a307a2be11d6492b8c99d0dad14bc47fb322f544684031",
+}
 
 OpFunction = Callable[..., Any]
 CaseBuilder = Callable[..., dict[str, Any]]

@@ -81,9 +81,9 @@ def test_other_sources_drop_the_claim(sample: type) -> None:
 
 
 def test_another_contract_drops_the_claim(sample: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONTRACT_VERSION", (1, 2))
+    assert "the contract (1.1, now 1.2)" in standing(sample).why
     monkeypatch.setattr(module, "CONTRACT_VERSION", (1, 1))
-    assert "the contract (1.0, now 1.1)" in standing(sample).why
-    monkeypatch.setattr(module, "CONTRACT_VERSION", (1, 0))
     monkeypatch.setattr(module, "table_signature", lambda: "other")
     assert (standing(sample).level, "the op table" in standing(sample).why) == ("unverified", True)
 

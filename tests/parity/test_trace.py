@@ -92,7 +92,7 @@ def test_inputs_of_every_op_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_records_and_outputs_come_back(tmp_path: Path) -> None:
     trace = write(tmp_path / "t", two_calls(), seed=7)
-    assert trace.header["seed"] == 7 and trace.header["contract"] == [1, 0]
+    assert trace.header["seed"] == 7 and trace.header["contract"] == [1, 1]
     assert [item for item, _ in two_calls()] == trace.records
     assert trace.records[0].attrs == {"x": "bf16", "shape": (40, 96)}
     loaded = trace.load(trace.records[1])
@@ -138,7 +138,7 @@ def test_another_major_contract_is_refused_word_for_word(tmp_path: Path) -> None
     with pytest.raises(TraceError) as caught:
         write(tmp_path / "t", two_calls(), contract=[2, 3])
     assert str(caught.value) == (
-        f"a trace of contract 2.3 cannot be read under contract 1.0. Where: {tmp_path / 't' / 'header.json'}. "
+        f"a trace of contract 2.3 cannot be read under contract 1.1. Where: {tmp_path / 't' / 'header.json'}. "
         "Why: the major versions differ, so the same bits may mean something else. "
         "Fix: record it again with a version of Tandem that has the same major."
     )

@@ -204,7 +204,7 @@ def test_a_probe_that_raises_is_kept_with_its_traceback(install: Install) -> Non
     install(toy=Raising)
     found = probe_all()["toy"]
     assert found.probe.reason == "its probe failed: RuntimeError: the driver answered 42"
-    assert (found.state, found.contract) == ("failed", (1, 0)) and "in probe" in found.trace
+    assert (found.state, found.contract) == ("failed", (1, 1)) and "in probe" in found.trace
 
 
 def test_automatic_selection_names_registrations_that_failed(install: Install) -> None:
@@ -230,7 +230,7 @@ def test_what_is_registered_must_be_a_backend_class(install: Install) -> None:
 
 
 def test_opening_an_incomplete_class_names_what_it_lacks(install: Install) -> None:
-    members: dict[str, Any] = {"name": "half", "contract": (1, 0), "close": lambda self: None}
+    members: dict[str, Any] = {"name": "half", "contract": (1, 1), "close": lambda self: None}
     members["open"] = classmethod(lambda cls, device_id, options: cls())
     members["probe"] = classmethod(lambda cls: Probe(True, "there"))
     install(half=type("Half", (Backend,), members))
@@ -280,7 +280,7 @@ def test_the_registry_imports_no_torch() -> None:
     assert done.stdout == "['ascend', 'cpu', 'cuda']\n[]\n"
 
 
-@pytest.mark.parametrize(("version", "accepted"), [((1, 0), True), ((1, 7), True), ((0, 9), False), ((2, 0), False)])
+@pytest.mark.parametrize(("version", "accepted"), [((1, 1), True), ((1, 7), True), ((1, 0), False), ((0, 9), False), ((2, 1), False)])
 def test_the_contract_version_must_fit(install: Install, version: tuple[int, int], accepted: bool) -> None:
     class Versioned(Toy):
         contract = version
