@@ -22,14 +22,18 @@ from tandem.contract.environment import BACKEND as BACKEND_VARIABLE
 from tandem.contract.environment import look_alikes, not_read
 from tandem.contract.registry import parse_selector
 from tandem.errors import ConfigError
+from tandem.model.replay import MODES
 
 PREFIX = "TANDEM_"
 _NAMES = {int: "an integer", str: "a string"}
 _LONGEST_RATIO = 2  # original tokens behind one cache entry; a group never spans two blocks
 
 
-def _option(default: Any, text: str, minimum: int | None = None, maximum: int = 1 << 31) -> Any:
-    return field(default=default, metadata={"help": text, "minimum": minimum, "maximum": maximum})
+def _option(
+    default: Any, text: str, minimum: int | None = None, maximum: int = 1 << 31, choices: tuple[str, ...] = ()
+) -> Any:
+    about = {"help": text, "minimum": minimum, "maximum": maximum, "choices": choices}
+    return field(default=default, metadata=about)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,15 @@ class ModelOptions:
     )
     max_model_len: int | None = _option(
         None, "most tokens of a request, prompt and output; default: the model's, at most 4096", 2
+    )
+    swa_replay: str = _option(
+        "off",
+        "decoder layers run on every row of a prompt (off), on its last rows only (compact), or on every row with "
+        "the windows of compact (mask)",
+        choices=MODES,
+    )
+    swa_keep: int | None = _option(
+        None, "last rows of a prompt that run through all layers; default: the least that swa_replay can do with", 1
     )
 
 
@@ -140,6 +153,7 @@ class _Option:
     text: str
     minimum: int | None
     maximum: int
+    choices: tuple[str, ...]
 
 
 def _find_options() -> dict[str, _Option]:
@@ -155,7 +169,7 @@ def _find_options() -> dict[str, _Option]:
             kind = typing.get_args(hint)[0] if optional else hint
             meta = item.metadata
             found[f"{section}.{item.name}"] = _Option(
-                kind, optional, meta["help"], meta["minimum"], meta["maximum"]
+                kind, optional, meta["help"], meta["minimum"], meta["maximum"], meta["choices"]
             )
     return found
 
@@ -317,6 +331,8 @@ def _check(key: str, option: _Option, value: object, origin: str) -> None:
         raise _bad_value(key, value, f"{option.minimum} or more", origin)
     if isinstance(value, int) and value > option.maximum:
         raise _bad_value(key, value, f"at most {option.maximum}", origin)
+    if option.choices and value not in option.choices:
+        raise _bad_value(key, value, f"one of {', '.join(option.choices)}", origin)
 
 
 def _get(config: EngineConfig, key: str) -> Any:

@@ -7,6 +7,7 @@ in engines of this kind came from that.  These types say it, and ops check it.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,6 +18,10 @@ from tandem.errors import LayoutError
 Tensor = torch.Tensor
 
 CANONICAL = "canonical"
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    return x.index_select(0, index)
 
 
 class QFormat(enum.Enum):
@@ -58,8 +63,13 @@ class QTensor:
     shape: tuple[int, ...]
     layout: str = CANONICAL
 
-    def take_rows(self, index: Tensor) -> QTensor:
-        """Rows by index, for layouts that keep rows on axis 0 (canonical, and names ending in ``.rows``)."""
+    def take_rows(self, index: Tensor, gather: Callable[[Tensor, Tensor], Tensor] = _take) -> QTensor:
+        """Rows by index, for layouts that keep rows on axis 0 (canonical, and names ending in ``.rows``).
+
+        Args:
+            index: int [N].
+            gather: takes the rows of one array.
+        """
         if self.layout != CANONICAL and not self.layout.endswith(".rows"):
             raise LayoutError(
                 "rows of a quantised tensor cannot be gathered generically",
@@ -67,7 +77,7 @@ class QTensor:
                 why=f"layout '{self.layout}' does not keep rows on axis 0",
                 fix="implement the op in the backend that owns the layout",
             )
-        data, scale = self.data.index_select(0, index), self.scale.index_select(0, index)
+        data, scale = gather(self.data, index), gather(self.scale, index)
         return QTensor(data, scale, self.fmt, (index.shape[0], *self.shape[1:]), self.layout)
 
     def require(self, op: str, fmt: QFormat, layout: str = CANONICAL) -> None:

@@ -28,6 +28,7 @@ from tandem.errors import ConfigError
 from tandem.model.caches import CacheSpec, global_bytes_per_token, window_layout
 from tandem.model.config import ModelConfig, TextConfig
 from tandem.model.registry import Model, build_model
+from tandem.model.replay import Replay, plan_replay
 from tandem.tokenizer.tokenizer import Tokenizer
 
 
@@ -120,13 +121,15 @@ class Sizes:
     spec: CacheSpec
     geometry: WindowGeometry
     limits: SchedulerLimits
+    replay: Replay
 
 
 def size_engine(options: EngineConfig, text: TextConfig) -> Sizes:
     """Turn options and model into sizes.
 
     Raises:
-        ConfigError: the limit on the model length is beyond what the model was made for.
+        ConfigError: the limit on the model length is beyond what the model was made for, or bounded replay cannot be
+            used with these options or this model.
     """
     scheduler, cache = options.scheduler, options.cache
     longest = options.model.max_model_len or min(text.max_position_embeddings, DEFAULT_MODEL_LEN)
@@ -160,7 +163,8 @@ def size_engine(options: EngineConfig, text: TextConfig) -> Sizes:
     )
     if cache.memory_mib is not None:
         spec = replace(spec, num_blocks=_blocks_in(cache.memory_mib, text, spec, needed))
-    return Sizes(longest, spec, geometry, limits)
+    replay = plan_replay(options.model.swa_replay, options.model.swa_keep, text, geometry.rollback)
+    return Sizes(longest, spec, geometry, limits, replay)
 
 
 def _blocks_in(memory_mib: int, text: TextConfig, spec: CacheSpec, needed: int) -> int:
@@ -228,7 +232,7 @@ def assemble(
         BlockTable(spec.max_slots, sizes.max_model_len, spec.block_size), WindowTable(spec.max_slots, sizes.geometry)
     )
     ratios = sorted({r for r in config.text.compress_ratios[: config.text.num_hidden_layers] if r})
-    builder = StepBuilder(plan, table, tables, ratios, spec.block_size, max_rows)
+    builder = StepBuilder(plan, table, tables, ratios, spec.block_size, max_rows, sizes.replay)
     return Assembly(
         config=config,
         plan=plan,

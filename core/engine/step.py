@@ -11,7 +11,8 @@ from tandem.contract.plan import Plan
 from tandem.contract.types import Rows
 from tandem.engine.plan import StepPlan
 from tandem.engine.requests import RequestTable
-from tandem.model.step import StepInput
+from tandem.model.replay import HostKept, Replay
+from tandem.model.step import KeptRows, StepInput
 
 Tensor = torch.Tensor
 Int32 = npt.NDArray[np.int32]
@@ -27,10 +28,18 @@ class StepBuilder:
         ratios: compress ratios of the model.
         block_size: tokens per main block.
         max_rows: most rows of a step.
+        replay: how decoder layers treat prompts.
     """
 
     def __init__(
-        self, plan: Plan, table: RequestTable, tables: Tables, ratios: list[int], block_size: int, max_rows: int
+        self,
+        plan: Plan,
+        table: RequestTable,
+        tables: Tables,
+        ratios: list[int],
+        block_size: int,
+        max_rows: int,
+        replay: Replay,
     ) -> None:
         backend = self._backend = plan.backend
         self._table, self._tables, self._ratios, self._block_size = table, tables, ratios, block_size
@@ -40,10 +49,13 @@ class StepBuilder:
             return backend.from_host(np.full((slots, *shape), fill, dtype=np.int32))
 
         self.last_token, self.length, self.limit = by_slot(-1), by_slot(0), by_slot(0)
+        self.replay = replay
         self.window_first = by_slot(0)
+        self.window_first_upper = by_slot(0) if replay.bounded else None
         self.block_table = by_slot(-1, tables.main.columns)
         self.window_table = by_slot(-1, tables.window.columns)
-        names = ("ids", "positions", "from_device", "slot", "chunk_start", "chunk_end", "roles")
+        names = ["ids", "positions", "from_device", "slot", "chunk_start", "chunk_end", "roles"]
+        names += [f"kept_{name}" for name in HostKept._fields]
         self._buffers = {name: backend.empty((max_rows,), torch.int32) for name in names}
         self._inputs = plan.bind("aux.step_inputs", "step")
         self._commit = plan.bind("aux.commit", "step")
@@ -52,7 +64,7 @@ class StepBuilder:
     def admit(self, slot: int) -> None:
         """Set the device arrays of a slot that holds a new request."""
         self._set(self.limit, slot, int(self._table.limit[slot]))
-        self._set(self.window_first, slot, 0)
+        self._set_first(slot, 0)
 
     def resume(self, slot: int, window_start: int) -> None:
         """Set the device arrays of an admitted slot whose first tokens come with their cache contents.
@@ -62,9 +74,22 @@ class StepBuilder:
             window_start: lowest position whose window entry exists.
         """
         last = int(self._table.num_tokens[slot]) - 1
-        self._set(self.window_first, slot, window_start)
+        self._set_first(slot, window_start)
         self._set(self.last_token, slot, int(self._table.tokens[slot, last]))
         self._set(self.length, slot, last)
+
+    def _set_first(self, slot: int, window_start: int) -> None:
+        self._set(self.window_first, slot, window_start)
+        if self.window_first_upper is not None:
+            bound = self.replay.first(int(self._table.prompt_len[slot]))
+            self._set(self.window_first_upper, slot, max(window_start, bound))
+
+    def _kept(self, plan: StepPlan) -> KeptRows | None:
+        """Rows that go on into the decoder layers, None for all."""
+        host = self.replay.kept(plan.starts, plan.num_rows, self._table.prompt_len[plan.slots])
+        if host is None:
+            return None
+        return KeptRows(**{name: self._upload(f"kept_{name}", array) for name, array in host._asdict().items()})
 
     def _set(self, array: Tensor, slot: int, value: int) -> None:
         index, values = (self._backend.from_host(np.array([n], dtype=np.int32)) for n in (slot, value))
@@ -96,6 +121,8 @@ class StepBuilder:
             window_first=self.window_first,
             width=self._widths(int(plan.ends.max())),
             hint="decode" if int(plan.num_rows.max()) == 1 else "prefill",
+            window_first_upper=self.window_first_upper,
+            kept=self._kept(plan),
             override=override,
             override_index=index,
         )

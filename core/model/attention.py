@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from tandem.contract.plan import Plan, cache_attrs, weight_attrs
@@ -60,6 +62,11 @@ class Attention:
         self._group = plan.bind("group_linear", f"{site}.wo_a", x="mxfp8", **weight_attrs(self.wo_a))
         self._quantize = plan.bind("quantize", f"{site}.wo_a", fmt="mxfp8")
 
+    @property
+    def store(self) -> Callable[[Tensor, StepContext], None] | None:
+        """Writes the compressed keys of a KV source layer from x bf16 [T, H]; called before `forward`."""
+        return None if self.compressor is None else self.compressor.forward
+
     def forward(self, x: Tensor, xq: QTensor, context: StepContext, selection: Selection) -> Tensor:
         """x bf16 [T, H] normalised input, xq its quantised copy -> bf16 [T, H]."""
         linear, step = self._linear, context.step
@@ -69,8 +76,6 @@ class Attention:
         q = linear["wq_b"](latent_q, self.wq_b, BF16).view(-1, self.heads, self.dim)
         kv = linear["wkv"](xq, self.wkv, BF16)
         self._write(kv, self.kv_norm, self.eps, cos_sin, self.window, context.window_write)
-        if self.compressor is not None:
-            self.compressor.forward(x, context)
         if self.indexer is not None:
             self.indexer.forward(x, latent_q, context, selection)
         output = self._attend(

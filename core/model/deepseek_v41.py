@@ -15,6 +15,7 @@ from tandem.model.caches import ModelCaches
 from tandem.model.config import ModelConfig
 from tandem.model.engram import Engram, EngramContext
 from tandem.model.moe import MoE
+from tandem.model.narrowing import Entering, Narrowing
 from tandem.model.rope import frequencies, rope_table, yarn_frequencies
 from tandem.model.step import RatioContext, Selection, StepContext, StepInput
 from tandem.model.weights import WeightLoader
@@ -29,7 +30,9 @@ class SubLayerEntry(NamedTuple):
     hyper: HcWeights
     norm: Tensor
     run: SubLayer
-    engram: int | None  # Engram layer id applied to the trunk before entering
+    engram: int | None = None  # Engram layer id applied to the trunk before entering
+    store: Callable[[Tensor, StepContext], None] | None = None  # writes compressed keys of all rows before run
+    boundary: bool = False  # decoder layers begin here
 
 
 class DeepseekV41:
@@ -74,6 +77,7 @@ class DeepseekV41:
         one_hot[:, 0] = 1.0
         self.first_pre = backend.from_host(one_hot)
         self.ratios = sorted({r for r in text.compress_ratios[: text.num_hidden_layers] if r > 0})
+        self.narrowing = Narrowing(plan, text, caches)
         self._bind(plan)
         self.packed_bytes = load.packed_bytes
 
@@ -94,10 +98,10 @@ class DeepseekV41:
                 load.vector(f"{prefix}.attn_norm.weight"),
                 attention.forward,
                 layer if layer in self.engrams else None,
+                attention.store,
+                layer == text.n_prefill_layer,
             ),
-            SubLayerEntry(
-                load.hyper(f"{prefix}.hc_ffn", text), load.vector(f"{prefix}.ffn_norm.weight"), run_moe, None
-            ),
+            SubLayerEntry(load.hyper(f"{prefix}.hc_ffn", text), load.vector(f"{prefix}.ffn_norm.weight"), run_moe),
         ]
 
     def _bind(self, plan: Plan) -> None:
@@ -118,8 +122,10 @@ class DeepseekV41:
         """Run the rows of a step.
 
         Returns:
-            bf16 [T, H], the collapsed trunk before the final norm.  Writes caches and state arrays.
+            bf16 [T, H], the collapsed trunk before the final norm; zeros for rows that are not kept.  Writes caches
+            and state arrays.
         """
+        kept = step.kept
         context = self.prepare(step)
         rows, selection = step.rows, Selection()
         embedded = self._embed(rows.ids, self.embedding, step.override, step.override_index)
@@ -127,12 +133,22 @@ class DeepseekV41:
         first = self.entries[0]
         trunk = self._remember(first, trunk, context)
         x, xq, mix = self._enter(trunk, self.first_pre[: rows.ids.shape[0]], first.hyper, first.norm)
+        if first.store is not None:
+            first.store(x, context)
         y = first.run(x, xq, context, selection)
         for entry in self.entries[1:]:
             trunk, x, xq, mix = self._cross(entry, y, trunk, mix, context)
+            if entry.store is not None:
+                entry.store(x, context)
+            if entry.boundary and step.window_first_upper is not None:
+                if kept is not None and kept.rows.shape[0] == 0:
+                    return self.narrowing.widen(embedded, kept)
+                context = self.narrowing.context(context, step.window_first_upper)
+                if kept is not None:
+                    trunk, x, xq, mix = self.narrowing.entering(Entering(trunk, x, xq, mix), kept.rows)
             y = entry.run(x, xq, context, selection)
         hidden: Tensor = self._collapse(self._post(y, trunk, mix.post, mix.comb), mix.pre)
-        return hidden
+        return hidden if kept is None else self.narrowing.widen(hidden, kept)
 
     def logits(self, hidden: Tensor, index: Tensor) -> Tensor:
         """Logits f32 [N, V] of the rows index int32 [N] (-1: a zero row) of hidden bf16 [T, H]."""

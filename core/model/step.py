@@ -13,6 +13,22 @@ Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows of a step that go on into the decoder layers (bounded replay); every array is int32 on the device.
+
+    Args:
+        rows: [K], the kept rows, ascending; K may be 0.
+        place: [T], for each row of the step its place among the kept ones, -1 for a dropped row.
+        chunk_start, chunk_end: [K], as in `Rows`, counted in kept rows.
+    """
+
+    rows: Tensor
+    place: Tensor
+    chunk_start: Tensor
+    chunk_end: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class StepInput:
     """One step on the device, with its host part.
 
@@ -24,6 +40,9 @@ class StepInput:
         width: per compress ratio, a bound of the visible entries of every row (host); any larger value gives the
             same bits.
         hint: "prefill" or "decode", for implementations to choose a schedule; never changes a bit.
+        window_first_upper: int32 [R + 1], the same bound for decoder layers, at least window_first; None where it is
+            window_first.
+        kept: rows that go on into the decoder layers; None for all.
         override: f32 or bf16 [N, H] rows that replace embeddings, with override_index int32 [T]; None when unused.
     """
 
@@ -33,6 +52,8 @@ class StepInput:
     window_first: Tensor
     width: Mapping[int, int]
     hint: str
+    window_first_upper: Tensor | None = None
+    kept: KeptRows | None = None
     override: Tensor | None = None
     override_index: Tensor | None = None
 
