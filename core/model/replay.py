@@ -139,13 +139,10 @@ def plan_replay(mode: str, keep: int | None, text: TextConfig, rollback: int) ->
 def _check_topology(mode: str, text: TextConfig) -> None:
     boundary = text.n_prefill_layer
     later = [layer for layer in text.kv_source_layer_ids if layer > boundary]
-    taps = [layer for layer in text.dspark_target_layer_ids if layer < boundary]
     if boundary in (0, text.num_hidden_layers):
         why = "the model has no encoder half and decoder half"
     elif later:
         why = f"layer {later[0]} makes compressed keys from decoder rows, which are needed for all tokens"
-    elif text.num_nextn_predict_layers and taps:
-        why = f"the draft module reads layer {taps[0]}, below the decoder half (layers {boundary} and after)"
     else:
         return
     raise _refused("swa_replay", mode, why, "set it to off for this model")

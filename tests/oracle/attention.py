@@ -60,6 +60,7 @@ class Attention:
 
     def __init__(self, settings: Settings, weights: Weights, arith: Arith) -> None:
         self._settings, self._weights, self._arith = settings, weights, arith
+        self.window_first: dict[int, int] = {}  # layer -> lowest position whose window key is seen
         self._plain = plain_frequencies(settings.rope_theta, settings.rope_dim)
         self._yarn = yarn_frequencies(settings.compress_theta, settings.rope_dim, settings.rope_scaling)
 
@@ -152,7 +153,7 @@ class Attention:
         own = arith.rms_norm(own, weights.get(f"{prefix}.kv_norm.weight"), eps)
         keys = fp8_values(arith.wide(rotate(arith, own, positions, frequencies)))
         distance = positions[:, None] - positions[None, :]
-        mask = (distance >= 0) & (distance < settings.window)
+        mask = (distance >= 0) & (distance < settings.window) & (positions >= self.window_first.get(layer, 0))
         if settings.ratios[layer]:
             if layer in settings.kv_sources:
                 self._compress(layer, x, shared)

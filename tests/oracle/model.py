@@ -75,6 +75,10 @@ class Oracle:
         y = self._attention(layer, x, shared) if kind == "attn" else self._moe(layer, x, roles, shared)
         return hc.spread(arith, post, comb, y, trunk), next_pre
 
+    def bound_windows(self, layers: range, position: int) -> None:
+        """Hide window keys below a position in some layers, as bounded replay does."""
+        self._attention.window_first = dict.fromkeys(layers, position)
+
     @torch.no_grad()
     def forward(
         self,
