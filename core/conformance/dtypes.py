@@ -10,6 +10,7 @@ I32, F32, BF16 = torch.int32, torch.float32, torch.bfloat16
 
 # By op and output, or part of an output.  Quantised tensors are bytes; what an op writes in place keeps its dtype.
 RETURNS: dict[str, dict[str, torch.dtype]] = {
+    "aux.draft_rows": dict.fromkeys(("ids", "positions", "row_slot", "context", "own", "keys"), I32),
     "aux.entry_slots": {"slots": I32},
     "aux.group_start": {"positions": I32},
     "aux.map_entries": {"slots": I32},
@@ -20,6 +21,7 @@ RETURNS: dict[str, dict[str, torch.dtype]] = {
     "block_max": {"blocks": BF16},
     "compress_update": {"latent": BF16},
     "dequantize": {"x": BF16},
+    "draft_heads": {"logits": F32, "confidence": F32},
     "embed": {"x": BF16},
     "engram_context": {"context": I32},
     "engram_gate": {"trunk": BF16},

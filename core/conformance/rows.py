@@ -26,6 +26,7 @@ ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "aux.window_slots": ("positions", "slot"),
     "block_max": ("scores", "lens"),
     "dequantize": ("q",),
+    "draft_heads": ("base", "hidden", "previous"),
     "embed": ("ids", "override_index"),
     "engram_gate": ("trunk", "kv", "roles"),
     "engram_gather": ("rows",),
@@ -65,7 +66,7 @@ ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
 # The argument that says which rows are padding when it is negative.
 SLOT_ARGUMENTS = {"index_scores": "row_slot", "index_scores_at": "row_slot", "moe_block": "row_slot"}
 MANY = 256  # rows of the largest tiles
-COPIES = frozenset({"adjust_logits", "aux.commit", "moe_dispatch", "scatter_rows"})
+COPIES = frozenset({"adjust_logits", "aux.commit", "aux.draft_rows", "moe_dispatch", "scatter_rows"})
 
 
 def take(value: Any, index: Tensor) -> Any:

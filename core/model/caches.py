@@ -25,6 +25,7 @@ class CacheSpec:
         num_blocks, num_window_blocks: pool sizes.
         max_slots: request slots; state arrays have one more, the scratch slot.
         backtrack: rows that may be overwritten after a rejected draft, two steps in flight counted.
+        draft_tokens: drafts made after each drawn token; 0 loads no draft module.
     """
 
     block_size: int
@@ -33,6 +34,7 @@ class CacheSpec:
     num_window_blocks: int
     max_slots: int
     backtrack: int = 0
+    draft_tokens: int = 0
 
 
 def main_layout(text: TextConfig, ratio: int, block_size: int) -> KVLayout:
@@ -50,6 +52,11 @@ def window_layout(text: TextConfig, window_block: int) -> KVLayout:
     return KVLayout(CacheKind.WINDOW, QFormat.MXFP8, text.head_dim, window_block)
 
 
+def window_layers(text: TextConfig, spec: CacheSpec) -> int:
+    """Layers that have a window cache: those of the backbone, then the draft stages where they are used."""
+    return text.num_hidden_layers + (text.num_nextn_predict_layers if spec.draft_tokens else 0)
+
+
 def global_bytes_per_token(text: TextConfig, block_size: int) -> float:
     """Bytes of main and index caches per original token, from the layouts."""
     total = 0
@@ -64,7 +71,9 @@ def global_bytes_per_token(text: TextConfig, block_size: int) -> float:
 class ModelCaches:
     """Device memory that outlives a step.
 
-    main and index are keyed by source layer, window by layer, compressor by source layers of ratio >= 2.
+    main and index are keyed by source layer, compressor by source layers of ratio >= 2, window by layer; draft stage i
+    counts as layer num_hidden_layers + i there, and holds keys made from the backbone's features.  draft holds the keys
+    of the draft rows, ``dspark_block_size`` for each request slot; nothing in it outlives a call.
     """
 
     spec: CacheSpec
@@ -73,6 +82,7 @@ class ModelCaches:
     window: dict[int, KVCache] = field(default_factory=dict)
     compressor: dict[int, Tensor] = field(default_factory=dict)  # f32 [R + 1, Ws, 2, D]
     history: Tensor | None = None  # int32 [R + 1, Rh]
+    draft: KVCache | None = None
 
 
 def allocate(backend: Backend, text: TextConfig, spec: CacheSpec) -> ModelCaches:
@@ -83,7 +93,7 @@ def allocate(backend: Backend, text: TextConfig, spec: CacheSpec) -> ModelCaches
     """
     caches = ModelCaches(spec)
     slots = spec.max_slots + 1
-    for layer in range(text.num_hidden_layers):
+    for layer in range(window_layers(text, spec)):
         caches.window[layer] = backend.kv_alloc(window_layout(text, spec.window_block), spec.num_window_blocks)
     for layer in text.kv_source_layer_ids:
         ratio = text.ratio(layer)
@@ -101,6 +111,8 @@ def allocate(backend: Backend, text: TextConfig, spec: CacheSpec) -> ModelCaches
             caches.compressor[layer] = backend.from_host(
                 np.zeros((slots, ring, 2, text.head_dim), dtype=np.float32)
             )
+    if spec.draft_tokens:
+        caches.draft = backend.kv_alloc(window_layout(text, text.dspark_block_size), spec.max_slots)
     if text.engram_layer_ids:
         ring = text.engram_max_ngram_size + spec.backtrack
         caches.history = backend.from_host(np.full((slots, ring), -1, dtype=np.int32))

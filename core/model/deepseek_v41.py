@@ -10,9 +10,11 @@ import torch
 
 from tandem.contract.plan import Plan, weight_attrs
 from tandem.contract.types import HcMix, HcWeights, QTensor
+from tandem.errors import ConfigError
 from tandem.model.attention import Attention
 from tandem.model.caches import ModelCaches
 from tandem.model.config import ModelConfig
+from tandem.model.dspark import Drafter
 from tandem.model.engram import Engram, EngramContext
 from tandem.model.moe import MoE
 from tandem.model.narrowing import Entering, Narrowing
@@ -33,6 +35,7 @@ class SubLayerEntry(NamedTuple):
     engram: int | None = None  # Engram layer id applied to the trunk before entering
     store: Callable[[Tensor, StepContext], None] | None = None  # writes compressed keys of all rows before run
     boundary: bool = False  # decoder layers begin here
+    tap: bool = False  # the draft module reads the trunk at its entry
 
 
 class DeepseekV41:
@@ -71,7 +74,9 @@ class DeepseekV41:
         progress("head")
         self.norm, self.head = load.vector("norm.weight"), load.linear("head")
         plain = frequencies(text.qk_rope_head_dim, text.rope_theta)
-        self.plain_table = backend.from_host(rope_table(plain, max_positions))
+        # A draft block stands behind the longest sequence.
+        block = 0 if caches.draft is None else text.dspark_block_size
+        self.plain_table = backend.from_host(rope_table(plain, max_positions + block))
         self.scaled_table = backend.from_host(rope_table(yarn_frequencies(text), max_positions))
         one_hot = np.zeros((max_rows, text.hc_mult), dtype=np.float32)
         one_hot[:, 0] = 1.0
@@ -79,6 +84,11 @@ class DeepseekV41:
         self.ratios = sorted({r for r in text.compress_ratios[: text.num_hidden_layers] if r > 0})
         self.narrowing = Narrowing(plan, text, caches)
         self._bind(plan)
+        self.drafts, self.drafter = caches.spec.draft_tokens, None
+        if caches.draft is not None:
+            shared = self.embedding, self.head, self.plain_table
+            self._mean = plan.bind("hc_mean", "mtp.taps", m=text.hc_mult)
+            self.drafter = Drafter(plan, load, text, caches, caches.draft, *shared, max_rows, progress)
         self.packed_bytes = load.packed_bytes
 
     def _layer(
@@ -87,10 +97,11 @@ class DeepseekV41:
         text, prefix = self.text, f"layers.{layer}"
         progress(prefix)
         attention = Attention(plan, load, text, layer, self.caches)
-        moe = MoE(plan, load, text, layer)
+        moe = MoE(plan, load, text, f"{prefix}.ffn", text.n_routed_experts, text.num_experts_per_tok)
+        taps = text.dspark_target_layer_ids if self.caches.draft is not None else ()
 
         def run_moe(x: Tensor, xq: QTensor, context: StepContext, selection: Selection) -> Tensor:
-            return moe.forward(x, xq, context)
+            return moe.forward(x, xq, context.step.rows.slot, context.step.rows.roles)
 
         return [
             SubLayerEntry(
@@ -100,6 +111,7 @@ class DeepseekV41:
                 layer if layer in self.engrams else None,
                 attention.store,
                 layer == text.n_prefill_layer,
+                layer in taps,
             ),
             SubLayerEntry(load.hyper(f"{prefix}.hc_ffn", text), load.vector(f"{prefix}.ffn_norm.weight"), run_moe),
         ]
@@ -123,7 +135,7 @@ class DeepseekV41:
 
         Returns:
             bf16 [T, H], the collapsed trunk before the final norm; zeros for rows that are not kept.  Writes caches
-            and state arrays.
+            and state arrays, those of the draft stages included.
         """
         kept = step.kept
         context = self.prepare(step)
@@ -132,6 +144,7 @@ class DeepseekV41:
         trunk = self._expand(embedded, self.text.hc_mult)
         first = self.entries[0]
         trunk = self._remember(first, trunk, context)
+        taps = [self._mean(trunk)] if first.tap else []
         x, xq, mix = self._enter(trunk, self.first_pre[: rows.ids.shape[0]], first.hyper, first.norm)
         if first.store is not None:
             first.store(x, context)
@@ -146,7 +159,12 @@ class DeepseekV41:
                 context = self.narrowing.context(context, step.window_first_upper)
                 if kept is not None:
                     trunk, x, xq, mix = self.narrowing.entering(Entering(trunk, x, xq, mix), kept.rows)
+                    taps = [self._gather(tap, kept.rows) for tap in taps]
+            if entry.tap:
+                taps.append(self._mean(trunk))
             y = entry.run(x, xq, context, selection)
+        if self.drafter is not None:
+            self.drafter.write_context(taps, context)
         hidden: Tensor = self._collapse(self._post(y, trunk, mix.post, mix.comb), mix.pre)
         return hidden if kept is None else self.narrowing.widen(hidden, kept)
 
@@ -155,6 +173,26 @@ class DeepseekV41:
         normed, _ = self._norm(self._gather(hidden, index), self.norm, self.eps, False)
         result: Tensor = self._logits(normed, self.head, torch.float32)
         return result
+
+    def draft_block(
+        self, anchors: Tensor, positions: Tensor, slots: Tensor, window_table: Tensor, window_first: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden bf16 [N, drafts, H] and base logits f32 [N, drafts, V]; see `tandem.model.registry.Model`."""
+        return self._drafting().block(anchors, positions, slots, window_table, window_first)
+
+    def draft_head(self, base: Tensor, hidden: Tensor, previous: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        """Logits f32 [N, V] and confidence f32 [N] of draft i; see `tandem.model.registry.Model`."""
+        return self._drafting().heads(base, hidden, previous, i)
+
+    def _drafting(self) -> Drafter:
+        if self.drafter is None:
+            raise ConfigError(
+                "the model makes no drafts",
+                where="draft_tokens of the caches",
+                why="it is 0, so the draft module was not loaded",
+                fix="build the model with draft_tokens above 0",
+            )
+        return self.drafter
 
     def _cross(
         self, entry: SubLayerEntry, y: Tensor, trunk: Tensor, mix: HcMix, context: StepContext

@@ -7,18 +7,23 @@ import torch
 from tandem.contract.plan import Plan, weight_attrs
 from tandem.contract.types import MoEWeights, QTensor
 from tandem.model.config import TextConfig
-from tandem.model.step import StepContext
 from tandem.model.weights import WeightLoader
 
 Tensor = torch.Tensor
 
 
 class MoE:
-    """Routed experts and the shared expert of one layer."""
+    """Routed experts and the shared expert of one layer.
 
-    def __init__(self, plan: Plan, load: WeightLoader, text: TextConfig, layer: int) -> None:
-        site = f"layers.{layer}.ffn"
-        count = text.n_routed_experts
+    Args:
+        site: prefix of the layer's tensors, and its name in plans.
+        count: routed experts.
+        chosen: how many of them a row goes to.
+    """
+
+    def __init__(
+        self, plan: Plan, load: WeightLoader, text: TextConfig, site: str, count: int, chosen: int
+    ) -> None:
         self.weights = MoEWeights(
             gate=load.linear(f"{site}.gate"),
             bias=load.vector(f"{site}.gate.bias"),
@@ -29,7 +34,7 @@ class MoE:
             shared_w1=load.linear(f"{site}.shared_experts.w1"),
             shared_w3=load.linear(f"{site}.shared_experts.w3"),
             shared_w2=load.linear(f"{site}.shared_experts.w2"),
-            k=text.num_experts_per_tok,
+            k=chosen,
             scaling=text.routed_scaling_factor,
             limit=text.swiglu_limit,
             local=load.shard.expert_range(count),
@@ -46,8 +51,7 @@ class MoE:
             **weight_attrs(self.weights.w1),
         )
 
-    def forward(self, x: Tensor, xq: QTensor, context: StepContext) -> Tensor:
-        """x bf16 [T, H] normalised input, xq its quantised copy -> bf16 [T, H]."""
-        rows = context.step.rows
-        result: Tensor = self._block(x, xq, rows.slot, rows.roles, self.weights)
+    def forward(self, x: Tensor, xq: QTensor, slot: Tensor, roles: Tensor) -> Tensor:
+        """x bf16 [T, H] normalised input, xq its quantised copy, slot and roles int32 [T] -> bf16 [T, H]."""
+        result: Tensor = self._block(x, xq, slot, roles, self.weights)
         return result

@@ -13,6 +13,7 @@ from tandem.errors import ConfigError
 from tandem.model.caches import CacheSpec, ModelCaches, allocate
 from tandem.model.config import ModelConfig
 from tandem.model.deepseek_v41 import DeepseekV41
+from tandem.model.dspark import check_drafts
 from tandem.model.engram_tables import engram_vocabulary_map
 from tandem.model.step import StepInput
 from tandem.model.weights import TensorSource, WeightLoader
@@ -26,12 +27,40 @@ class Model(Protocol):
 
     caches: ModelCaches
     packed_bytes: int  # held by weights on the backend
+    drafts: int  # drafts made after each drawn token; 0: `draft_block` and `draft_head` are not to be called
 
     def forward(self, step: StepInput) -> Tensor:
         """Hidden rows bf16 [T, H]; writes caches and state."""
 
     def logits(self, hidden: Tensor, index: Tensor) -> Tensor:
         """Logits f32 [N, V] of chosen rows."""
+
+    def draft_block(
+        self, anchors: Tensor, positions: Tensor, slots: Tensor, window_table: Tensor, window_first: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Run the draft blocks of N requests, whose rows up to the anchors were given to `forward`.
+
+        Args:
+            anchors: int32 [N], the newest tokens, drawn and not yet given to `forward`; -1 where none was drawn.
+            positions: int32 [N], their positions.
+            slots: int32 [N], -1 for padding, no other value twice.
+            window_table: as in `StepInput`; it holds the window before each anchor.
+            window_first: as in `StepInput`, the bound of decoder layers where they have one of their own.
+        Returns:
+            hidden bf16 [N, drafts, H] and base logits f32 [N, drafts, V], for `draft_head`.  Part [:, i] is contiguous.
+            Rows of a request without slot or anchor hold anything finite.  Writes nothing that outlives the call.
+        """
+
+    def draft_head(self, base: Tensor, hidden: Tensor, previous: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        """What draft i is drawn from, once the token before it is known.
+
+        Args:
+            base, hidden: parts [:, i] of what `draft_block` returned, f32 [N, V] and bf16 [N, H].
+            previous: int32 [N], the anchor for draft 0, else draft i - 1; -1 for none.
+        Returns:
+            logits f32 [N, V] of the token at the anchor's position + 1 + i, and the confidence f32 [N] that the draft
+            will be accepted if those before it are.  Without a token before: -inf and 0.
+        """
 
 
 def _build_v41(
@@ -45,6 +74,7 @@ def _build_v41(
     progress: Progress,
 ) -> Model:
     text = config.text
+    check_drafts(text, source.names(), spec.draft_tokens)
     vocabulary = engram_vocabulary_map(text, tokenizer_json)
     caches = allocate(plan.backend, text, spec)
     load = WeightLoader(source, plan.backend, plan.shard)

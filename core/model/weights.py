@@ -101,6 +101,26 @@ class WeightLoader:
         data = self._numbers(name)
         return self._pack(WeightKind.EMBED, CanonicalWeight(data, None, QFormat.BF16), tuple(data.shape), name)
 
+    def bf16(self, kind: WeightKind, name: str, shape: tuple[int, ...]) -> PackedWeight:
+        """A weight that the file must hold as bf16, of this shape.
+
+        Raises:
+            CheckpointError: its dtype or shape is another.
+        """
+        data = self._bf16(name, shape)
+        return self._pack(kind, CanonicalWeight(data, None, QFormat.BF16), shape, name)
+
+    def bf16_row(self, name: str, width: int) -> Tensor:
+        """The one row of a weight [1, width] that the file must hold as bf16, as f32 [width] on the device.
+
+        Raises:
+            CheckpointError: its dtype or shape is another.
+        """
+        array: npt.NDArray[np.float32] = self._bf16(name, (1, width))[0].to(torch.float32).numpy()
+        self._source.release(name)
+        self.packed_bytes += array.nbytes
+        return self._backend.from_host(array)
+
     def engram(self, name: str, layer: int, rows: int) -> tuple[PackedWeight, int]:
         """The owned rows of an Engram table, and the first of them."""
         first, last = self.shard.engram_range(layer, rows)
@@ -131,6 +151,17 @@ class WeightLoader:
                 fix="convert the checkpoint again; quantised weights need their scales",
             )
         return CanonicalWeight(self._numbers(name), None, QFormat.BF16)
+
+    def _bf16(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        data = self._numbers(name)
+        if data.dtype is not torch.bfloat16 or tuple(data.shape) != shape:
+            raise CheckpointError(
+                "a weight has another dtype or shape than it is read with",
+                where=f"tensor '{name}'",
+                why=f"it is {data.dtype} {list(data.shape)}; expected torch.bfloat16 {list(shape)}",
+                fix="use a checkpoint that matches its config.json",
+            )
+        return data
 
     def _numbers(self, name: str) -> Tensor:
         """A tensor that is not quantised.  Top-k and routing drop NaN, so one would never reach the logits."""

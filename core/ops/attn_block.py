@@ -69,6 +69,15 @@ def _window_only(seed: int, rows: int) -> dict[str, Any]:
     return _both(seed, rows) | {"main": None, "main_slots": None}
 
 
+@case("attn_block", "window-and-keys-of-draft-rows", FEW_ROWS)
+def _draft(seed: int, rows: int) -> dict[str, Any]:
+    """The main cache has the window's format; the rows of a block of three read the same keys."""
+    draft = Draw(seed).cache(QFormat.MXFP8, 64, 3, 30)
+    first = torch.arange(rows, dtype=torch.int32) // 3 * 3
+    slots = first.unsqueeze(-1) + torch.arange(3, dtype=torch.int32)
+    return _both(seed, rows) | {"main": draft, "main_slots": slots}
+
+
 @case("attn_block", "another-scale")
 def _scaled(seed: int) -> dict[str, Any]:
     return _both(seed, 5) | {"scale": 0.3}

@@ -105,6 +105,12 @@ def _window(seed: int, rows: int) -> dict[str, Any]:
     }
 
 
+@case("sparse_attn", "main-cache-of-the-windows-format")
+def _one_format(seed: int) -> dict[str, Any]:
+    """As for draft rows, whose own keys are window entries."""
+    return _both(seed, 6) | {"main": Draw(seed).cache(QFormat.MXFP8, 64, 3, 7)}
+
+
 @case("sparse_attn", "rows-without-entries")
 def _empty(seed: int) -> dict[str, Any]:
     arguments = _both(seed, 4)

@@ -25,13 +25,14 @@ Chunk = tuple[int, int, int]  # slot (-1: padding), first position, rows
 
 
 class TinyModel:
-    """The tiny checkpoint with four request slots of 128 tokens."""
+    """A small checkpoint with four request slots of 128 tokens, drafting where draft_tokens is not 0."""
 
-    def __init__(self, backend: Backend, checkpoint: Path) -> None:
+    def __init__(self, backend: Backend, checkpoint: Path, draft_tokens: int = 0) -> None:
         self.backend, self.plan = backend, Plan(backend)
         config = ModelConfig.from_file(checkpoint / "config.json")
         window_columns = COLUMNS * BLOCK // WINDOW_BLOCK
-        spec = CacheSpec(BLOCK, WINDOW_BLOCK, SLOTS * COLUMNS, SLOTS * window_columns, SLOTS)
+        sizes = SLOTS * COLUMNS, SLOTS * window_columns, SLOTS
+        spec = CacheSpec(BLOCK, WINDOW_BLOCK, *sizes, draft_tokens=draft_tokens)
         with Checkpoint.open(checkpoint) as source:
             self.model = build_model(
                 self.plan, source, config, checkpoint / "tokenizer.json", spec,
@@ -78,6 +79,7 @@ class TinyModel:
 
 def memory(caches: ModelCaches) -> list[Tensor]:
     """All device memory that outlives a step."""
-    paged = [cache.data for group in (caches.main, caches.index, caches.window) for cache in group.values()]
+    groups = [*caches.main.values(), *caches.index.values(), *caches.window.values()]
+    paged = [cache.data for cache in (*groups, *([] if caches.draft is None else [caches.draft]))]
     history = [] if caches.history is None else [caches.history]
     return [*paged, *caches.compressor.values(), *history]

@@ -37,7 +37,7 @@ Derivation = Callable[["View", dict[str, Any]], dict[str, Check]]
 Dot = Callable[[Array, Array], Array]
 
 DERIVATIONS: dict[str, Derivation] = {}
-FAMILIES = ("plain", "hyper", "attention", "moe", "engram", "bookkeeping", "sampling")
+FAMILIES = ("plain", "hyper", "attention", "moe", "engram", "bookkeeping", "sampling", "drafting")
 
 
 def derives(op: str) -> Callable[[Derivation], Derivation]:
