@@ -317,7 +317,7 @@ class _FailsOnce:
     """A model that fails once, after it has written caches and state."""
 
     def __init__(self, model: Model) -> None:
-        self.caches, self.packed_bytes = model.caches, model.packed_bytes
+        self.caches, self.packed_bytes, self.drafts = model.caches, model.packed_bytes, model.drafts
         self._model, self.failed = model, False
 
     def forward(self, step: StepInput) -> torch.Tensor:
@@ -329,6 +329,14 @@ class _FailsOnce:
 
     def logits(self, hidden: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         return self._model.logits(hidden, index)
+
+    def draft_block(self, *arrays: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._model.draft_block(*arrays)
+
+    def draft_head(
+        self, base: torch.Tensor, hidden: torch.Tensor, previous: torch.Tensor, i: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._model.draft_head(base, hidden, previous, i)
 
 
 def failed_step(h: EngineHarness) -> None:

@@ -17,6 +17,7 @@ Tensor = torch.Tensor
 # neighbours or sorted; the rest copies.
 ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "attn_block": ("q", "cos_sin", "window_slots", "main_slots"),
+    "aux.draft_rows": ("anchor", "position", "slot"),
     "aux.entry_slots": ("positions", "slot"),
     "aux.group_start": ("positions",),
     "aux.map_entries": ("entries", "slot"),
@@ -66,7 +67,7 @@ ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
 # The argument that says which rows are padding when it is negative.
 SLOT_ARGUMENTS = {"index_scores": "row_slot", "index_scores_at": "row_slot", "moe_block": "row_slot"}
 MANY = 256  # rows of the largest tiles
-COPIES = frozenset({"adjust_logits", "aux.commit", "aux.draft_rows", "moe_dispatch", "scatter_rows"})
+COPIES = frozenset({"adjust_logits", "aux.commit", "moe_dispatch", "scatter_rows"})
 
 
 def take(value: Any, index: Tensor) -> Any:

@@ -57,7 +57,7 @@ def _refuse(where: str, why: str, fix: str) -> ConfigError:
 
 
 class _Rows(NamedTuple):
-    """Rows of all blocks, row i of block n at i * N + n: the rows of one draft lie together.
+    """Rows of all blocks, those of a block together.
 
     cos_sin f32 [T, rd]; window int32 [T, W], slots of the context; own int32 [T] and keys int32 [T, B], where a row's
     key goes and where those of its block are; slot and roles int32 [T].
@@ -171,6 +171,8 @@ class Drafter:
         one_hot = np.zeros((max_blocks * self._block, m), dtype=np.float32)
         one_hot[:, 0] = 1.0
         self._first_pre = backend.from_host(one_hot)
+        used = np.arange(max_blocks * self._block, dtype=np.int32).reshape(max_blocks, -1)[:, : self.drafts]
+        self._used = backend.from_host(np.ascontiguousarray(used).reshape(-1))
         self._roles = backend.from_host(np.zeros(max_blocks * self._block, dtype=np.int32))
 
     def _bind(self, plan: Plan) -> None:
@@ -215,21 +217,21 @@ class Drafter:
         self, anchors: Tensor, positions: Tensor, slots: Tensor, window_table: Tensor, window_first: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Run the blocks of N requests; see `tandem.model.registry.Model.draft_block`."""
-        ids, places, slot, context, own, keys = self._rows(
-            anchors, positions, slots, self._block, self.text.dspark_noise_token_id
-        )
+        made = self._rows(anchors, positions, slots, self._block, self.text.dspark_noise_token_id)
+        ids, places, slot, context, own = (part.view(-1) for part in made[:-1])
+        keys = made[-1].view(-1, self._block)
         window = self._window_slots(
             context, slot, window_table, window_first, self._window_block, self.text.sliding_window
         )
         count = ids.shape[0]
         rows = _Rows(self._gather(self._plain, places), window, own, keys, slot, self._roles[:count])
         hidden = self._run(self._embed(ids, self._embedding, None, None), rows)
-        used = hidden[: self.drafts * anchors.shape[0]]
-        normed, _ = self._norm(used, self.norm, self.eps, False)
+        if self.drafts < self._block:
+            hidden = self._gather(hidden, self._used[: anchors.shape[0] * self.drafts])
+        normed, _ = self._norm(hidden, self.norm, self.eps, False)
         base = self._logits(normed, self._head, torch.float32)
-        # Views [N, drafts, ...] whose part [:, i] is contiguous.
-        shape = (self.drafts, anchors.shape[0], -1)
-        return used.view(shape).transpose(0, 1), base.view(shape).transpose(0, 1)
+        shape = (anchors.shape[0], self.drafts, -1)
+        return hidden.view(shape), base.view(shape)
 
     def _run(self, embedded: Tensor, rows: _Rows) -> Tensor:
         """Embedded rows bf16 [T, H] through all stages -> bf16 [T, H], collapsed, before the last norm."""

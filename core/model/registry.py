@@ -47,7 +47,7 @@ class Model(Protocol):
             window_table: as in `StepInput`; it holds the window before each anchor.
             window_first: as in `StepInput`, the bound of decoder layers where they have one of their own.
         Returns:
-            hidden bf16 [N, drafts, H] and base logits f32 [N, drafts, V], for `draft_head`.  Part [:, i] is contiguous.
+            hidden bf16 [N, drafts, H] and base logits f32 [N, drafts, V], for `draft_head`.
             Rows of a request without slot or anchor hold anything finite.  Writes nothing that outlives the call.
         """
 

@@ -1,15 +1,14 @@
 """`aux.draft_rows`: the rows of draft blocks, one block for each request.
 
 Args: anchor[N] i32 (newest token, -1 none), position[N] i32 (of the anchor), slot[N] i32, block (B), noise
-(token id) -> ids[B*N] i32, positions[B*N] i32, row_slot[B*N] i32, context[B*N] i32, own[B*N] i32, keys[B*N,B]
+(token id) -> ids[N,B] i32, positions[N,B] i32, row_slot[N,B] i32, context[N,B] i32, own[N,B] i32, keys[N,B,B]
 i32
 
-Reads anchor, position and slot int32 [N], the block width B and the id of the filler token.  Row i * N + n is
-row i of block n, so the rows that make draft i of all requests lie together.  ids = the anchor in row 0,
-noise in others; positions = position + i; context = position - 1, the last position whose context key exists;
-own = slot * B + i, where the row's own key goes; keys = slot * B + 0 .. slot * B + B - 1, the keys of the
-whole block.  Where slot or anchor is negative the rows are padding: id 0, position 0, context 0, slot, own
-and keys -1.  Class X.  Source: model definition, draft block.
+Reads anchor, position and slot int32 [N], the block width B and the id of the filler token.  Of row i of a
+block: ids = the anchor in row 0, noise in others; positions = position + i; context = position - 1, the last
+position whose context key exists; own = slot * B + i, where the row's own key goes; keys = slot * B + 0 ..
+slot * B + B - 1, the keys of the whole block.  Where slot or anchor is negative the block is padding: id 0,
+position 0, context 0, slot, own and keys -1.  Class X.  Source: model definition, draft block.
 """
 
 from __future__ import annotations
@@ -34,24 +33,19 @@ def draft_rows(
     anchor: Tensor, position: Tensor, slot: Tensor, block: int, noise: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Plain-torch reference; see the module docstring."""
-    step = torch.arange(block, device=anchor.device, dtype=torch.int32).unsqueeze(-1)
-    alive = ((slot >= 0) & (anchor >= 0)).expand(block, -1)
-    own = slot * block + step
-    rows = (
-        torch.where(step == 0, anchor, torch.full_like(anchor, noise)),
-        position + step,
-        slot.expand(block, -1),
-        (position - 1).expand(block, -1),
-        own,
-    )
-    fills = (0, 0, -1, 0, -1)
-    ids, positions, row_slot, context, own = (
-        torch.where(alive, value, torch.full_like(value, fill)).flatten()
-        for value, fill in zip(rows, fills, strict=True)
-    )
-    first = (slot * block).unsqueeze(-1) + step.flatten()
-    keys = torch.where(alive[0].unsqueeze(-1), first, torch.full_like(first, -1)).repeat(block, 1)
-    return ids, positions, row_slot, context, own, keys
+    step = torch.arange(block, device=anchor.device, dtype=torch.int32)
+    alive = ((slot >= 0) & (anchor >= 0)).unsqueeze(-1)
+    first, one, row_slot = anchor.unsqueeze(-1), position.unsqueeze(-1), slot.unsqueeze(-1)
+    ids = torch.where(step == 0, first, torch.full_like(first, noise))
+    own = row_slot * block + step
+    shape = own.shape
+
+    def living(value: Tensor, fill: int) -> Tensor:
+        return torch.where(alive, value.expand(shape), torch.full_like(own, fill))
+
+    keys = living(own, -1).unsqueeze(1).expand(-1, block, -1).contiguous()
+    context, slots = living(one - 1, 0), living(row_slot, -1)
+    return living(ids, 0), living(one + step, 0), slots, context, living(own, -1), keys
 
 
 @case("aux.draft_rows", "blocks-and-padding", ROWS)

@@ -5,11 +5,12 @@ Args: base[N,V] f32, hidden[N,H] bf16 (before the last norm), previous[N] i32 (-
 
 Reads base f32 [N, V] (logits of the draft rows without the token before), hidden bf16 [N, H], previous int32
 [N], the Markov head's embedding and head, both bf16 [V, R], the weights proj f32 [H + R] of the confidence
-and its temperature. With e = embedding[previous]: logits = base + head e, f32 with one rounding for the sum;
-confidence = sigmoid(clip((proj . [hidden, e]) / temperature, -60, 60)), f32 with terms in one fixed order.  A
-row whose previous is negative gives logits -inf, so that nothing can be drawn from it, and confidence 0,
-whatever its other inputs hold.  Rows do not depend on one another or on N.  Classes: logits A; confidence
-U(4) beside the floor of its sum.  Source: model definition, draft module, Markov and confidence head.
+and its temperature. base and hidden may be views whose rows are not next to one another. With e =
+embedding[previous]: logits = base + head e, f32 with one rounding for the sum; confidence =
+sigmoid(clip((proj . [hidden, e]) / temperature, -60, 60)), f32 with terms in one fixed order.  A row whose
+previous is negative gives logits -inf, so that nothing can be drawn from it, and confidence 0, whatever its
+other inputs hold.  Rows do not depend on one another or on N.  Classes: logits A; confidence U(4) beside the
+floor of its sum.  Source: model definition, draft module, Markov and confidence head.
 """
 
 from __future__ import annotations

@@ -156,7 +156,8 @@ def test_two_halves_of_the_experts_combine_to_the_whole(tiny: Path) -> None:
     def load(experts: tuple[int, int] | None) -> tuple[MoE, Plan]:
         plan = Plan(backend, ShardSpec(experts=experts))
         with Checkpoint.open(tiny) as source:
-            return MoE(plan, WeightLoader(source, backend, plan.shard), config.text, 3), plan
+            load = WeightLoader(source, backend, plan.shard)
+            return MoE(plan, load, config.text, "layers.3.ffn", 8, config.text.num_experts_per_tok), plan
 
     (whole, plan), (left, _), (right, _) = load(None), load((0, 3)), load((3, 8))
     ops = {name: plan.bind(name, "test") for name in ("moe_route", "moe_dispatch", "moe_experts", "moe_combine")}

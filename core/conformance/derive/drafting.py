@@ -13,19 +13,17 @@ from tandem.conformance.derive.base import Check, Dot, View, accumulated, derive
 @derives("aux.draft_rows")
 def draft_rows(v: View, got: dict[str, Any]) -> dict[str, Check]:
     block, noise = v.raw["block"], v.raw["noise"]
-    requests = [v[name].tolist() for name in ("anchor", "position", "slot")]
     rows, keys = [], []
-    for i in range(block):
-        for anchor, position, slot in zip(*requests, strict=True):
-            if slot < 0 or anchor < 0:
-                rows.append((0, 0, -1, 0, -1))
-                keys.append([-1] * block)
-                continue
-            token = noise if i else anchor
-            rows.append((token, position + i, slot, position - 1, slot * block + i))
-            keys.append([slot * block + j for j in range(block)])
+    for anchor, position, slot in zip(*(v[name].tolist() for name in ("anchor", "position", "slot")), strict=True):
+        if slot < 0 or anchor < 0:
+            rows.append([(0, 0, -1, 0, -1)] * block)
+            keys.append([[-1] * block] * block)
+            continue
+        tokens = [anchor] + [noise] * (block - 1)
+        rows.append([(t, position + i, slot, position - 1, slot * block + i) for i, t in enumerate(tokens)])
+        keys.append([[slot * block + j for j in range(block)]] * block)
     names = ("ids", "positions", "row_slot", "context", "own")
-    columns = dict(zip(names, np.array(rows).T, strict=True)) | {"keys": np.array(keys)}
+    columns = dict(zip(names, np.moveaxis(np.array(rows), -1, 0), strict=True)) | {"keys": np.array(keys)}
     return {name: Exact(column) for name, column in columns.items()}
 
 
