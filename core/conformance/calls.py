@@ -20,7 +20,7 @@ from tandem.contract.types import CanonicalWeight, KVCache, MoEBatch, PackedWeig
 Tensor = torch.Tensor
 
 # Arrays by request slot whose last row is scratch; of scatter_rows, what it writes.
-SCRATCH = frozenset({"state", "history", "last_token", "length"})
+SCRATCH = frozenset({"state", "history", "last_token", "length", "drafts", "proposal", "rates"})
 
 
 def read(backend: Backend, tensor: Tensor) -> Tensor:

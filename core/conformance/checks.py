@@ -79,9 +79,8 @@ def sentinel(stage: Stage) -> Found:
     args = stage.arguments(SENTINEL, {name: guard.value for name, guard in guards.items() if guard.is_cache})
     args |= {name: guard.upload() for name, guard in guards.items() if not guard.is_cache}
     stage.run(args)
-    named = named_rows(stage.op, stage.data)
     for name, guard in guards.items():
-        found = guard.changed(args[name], named)
+        found = guard.changed(args[name], named_rows(stage.op, stage.data, name))
         if found is not None:
             raise Mismatch(found)
     return {}

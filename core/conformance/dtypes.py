@@ -10,18 +10,21 @@ I32, F32, BF16 = torch.int32, torch.float32, torch.bfloat16
 
 # By op and output, or part of an output.  Quantised tensors are bytes; what an op writes in place keeps its dtype.
 RETURNS: dict[str, dict[str, torch.dtype]] = {
+    "aux.accept": {"emitted": I32},
     "aux.draft_rows": dict.fromkeys(("ids", "positions", "row_slot", "context", "own", "keys"), I32),
     "aux.entry_slots": {"slots": I32},
     "aux.group_start": {"positions": I32},
     "aux.map_entries": {"slots": I32},
     "aux.step_inputs": {"ids": I32, "positions": I32, "slot": I32},
     "aux.take": {"values": I32},
+    "aux.verify_rows": dict.fromkeys(("slot", "offset", "chunk_start", "chunk_end", "counts"), I32),
     "aux.visible": {"lens": I32},
     "aux.window_slots": {"slots": I32},
     "block_max": {"blocks": BF16},
     "compress_update": {"latent": BF16},
     "dequantize": {"x": BF16},
     "draft_heads": {"logits": F32, "confidence": F32},
+    "draft_sample": {"token": I32, "weight": I32},
     "embed": {"x": BF16},
     "engram_context": {"context": I32},
     "engram_gate": {"trunk": BF16},
@@ -50,6 +53,7 @@ RETURNS: dict[str, dict[str, torch.dtype]] = {
     "rope": {"y": BF16},
     "sample": {"token": I32, "logprob_raw": F32, "logprob": F32},
     "sparse_attn": {"o": BF16},
+    "spec_verify": {"token": I32, "accepted": I32, "logprob_raw": F32, "logprob": F32},
     "top_logprobs": {"ids": I32, "logprobs": F32},
     "topk_index": {"index": I32},
 }  # fmt: skip

@@ -117,7 +117,7 @@ def _parts(check: Check, tensor: Tensor) -> dict[str, Tensor]:
 def _ulps(check: Ulps, dtype: str) -> Array:
     """What the class allows each element around the value rounded once."""
     rounded = round_bf16(check.value) if dtype == "bf16" else check.value.astype(np.float32).astype(np.float64)
-    return check.n * check.unit(rounded, dtype)
+    return check.n * check.unit(rounded, "bf16" if dtype == "bf16" else "f32")  # integers as the f32 they were
 
 
 def _f64(value: Array) -> Tensor:

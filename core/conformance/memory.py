@@ -16,12 +16,15 @@ Tensor = torch.Tensor
 # Arguments that an op writes, and the argument that names the rows it writes (all of them where there is none).
 WRITES: dict[str, tuple[tuple[str, ...], str]] = {
     "adjust_logits": (("logits",), "row"),
+    "aux.accept": (("last_token", "length"), "slots"),
     "aux.commit": (("last_token", "length"), "slots"),
+    "aux.draft_commit": (("drafts", "proposal", "rates"), "slots"),
     "compress_update": (("state",), "rows"),
     "engram_context": (("history",), "rows"),
     "kv_store": (("cache",), "slots"),
     "kv_write": (("cache",), "slots"),
     "mask_logits": (("logits",), ""),
+    "penalize_logits": (("logits",), "row"),
     "scatter_rows": (("x",), "index"),
 }
 SENTINEL = 0x5A
@@ -86,13 +89,16 @@ def _is_cache(value: Any) -> bool:
     return isinstance(value, CacheInput)
 
 
-def named_rows(op: str, data: dict[str, Any]) -> set[int] | None:
-    """Rows that the call may write; None for all."""
+def named_rows(op: str, data: dict[str, Any], name: str) -> set[int] | None:
+    """Rows of an argument that the call may write; None for all."""
     by = WRITES[op][1]
     if not by:
         return None
     index: Tensor = data["rows"].slot if by == "rows" else data[by]
-    return {int(i) for i in index if i >= 0}
+    rows = {int(i) for i in index if i >= 0}
+    if name == "proposal":  # a row for each place of each slot
+        return {row * data["drafts"].shape[1] + data["column"] for row in rows}
+    return rows
 
 
 def without_junk(op: str, data: dict[str, Any], runs: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:

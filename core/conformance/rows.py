@@ -15,6 +15,7 @@ Tensor = torch.Tensor
 
 # Ops whose rows are independent of each other.  Of the others, chunks.py has those whose rows are computed from
 # neighbours or sorted; the rest copies.
+_DRAWN = ("logits", "temperature", "top_p", "top_k", "min_p", "seed", "position")
 ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "attn_block": ("q", "cos_sin", "window_slots", "main_slots"),
     "aux.draft_rows": ("anchor", "position", "slot"),
@@ -28,6 +29,7 @@ ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "block_max": ("scores", "lens"),
     "dequantize": ("q",),
     "draft_heads": ("base", "hidden", "previous"),
+    "draft_sample": _DRAWN,
     "embed": ("ids", "override_index"),
     "engram_gate": ("trunk", "kv", "roles"),
     "engram_gather": ("rows",),
@@ -53,12 +55,13 @@ ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "mask_logits": ("logits", "bits"),
     "moe_route": ("x", "roles"),
     "pool_expand": ("blocks", "lens"),
-    "process_logits": ("logits", "temperature", "top_p", "top_k"),
+    "process_logits": _DRAWN[:5],
     "quantize": ("x",),
     "rms_norm": ("x",),
     "rope": ("x", "cos_sin"),
-    "sample": ("logits", "temperature", "top_p", "top_k", "seed", "position"),
+    "sample": _DRAWN,
     "sparse_attn": ("q", "window_slots", "main_slots"),
+    "spec_verify": (*_DRAWN, "forced", "draft_row"),
     "swiglu_quant": ("gate", "up", "weight"),
     "top_logprobs": ("values",),
     "topk_index": ("scores",),
@@ -67,7 +70,12 @@ ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
 # The argument that says which rows are padding when it is negative.
 SLOT_ARGUMENTS = {"index_scores": "row_slot", "index_scores_at": "row_slot", "moe_block": "row_slot"}
 MANY = 256  # rows of the largest tiles
-COPIES = frozenset({"adjust_logits", "aux.commit", "moe_dispatch", "scatter_rows"})
+COPIES = frozenset(
+    {
+        *("adjust_logits", "aux.accept", "aux.commit", "aux.draft_commit", "aux.verify_rows", "moe_dispatch"),
+        *("penalize_logits", "scatter_rows"),
+    }
+)
 
 
 def take(value: Any, index: Tensor) -> Any:

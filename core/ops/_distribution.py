@@ -1,4 +1,4 @@
-"""The distribution that a row of logits is drawn from, shared by `sample` and `process_logits`."""
+"""The distribution that a row of logits is drawn from, shared by the ops that draw."""
 
 from __future__ import annotations
 
@@ -30,7 +30,14 @@ class Distribution(NamedTuple):
     valid: Tensor
 
 
-def distribution(logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, filtered: bool) -> Distribution:
+def distribution(
+    logits: Tensor,
+    temperature: Tensor,
+    top_p: Tensor,
+    top_k: Tensor,
+    filtered: bool,
+    min_p: Tensor | None = None,
+) -> Distribution:
     """Rows of `sample`'s arguments -> `Distribution`.
 
     A temperature below 1e-5 is the limit 0: all of the probability is on the lowest id of the maximum.
@@ -49,7 +56,7 @@ def distribution(logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tens
     weight = weights(scaled)
     kept = ~greedy | (ids == top)
     if filtered:
-        kept = torch.where(greedy, kept, kept_tokens(clean, weight, top_p, top_k))
+        kept = torch.where(greedy, kept, kept_tokens(clean, weight, top_p, top_k, min_p))
     return Distribution(raw, scaled, torch.where(kept, weight, 0), kept, top, valid)
 
 

@@ -1,11 +1,12 @@
 """`process_logits`: log-probabilities of the distribution that `sample` draws from.
 
-Args: logits[N,V] f32, temperature[N] f32, top_p[N] f32, top_k[N] i32, filtered (host hint) -> logprobs[N,V] f32
-(-inf removed)
+Args: logits[N,V] f32, temperature[N] f32, top_p[N] f32, top_k[N] i32, filtered (host hint), min_p[N] f32 or None
+(0 off) -> logprobs[N,V] f32 (-inf removed)
 
-Reads logits f32 [R, V], temperature f32 [R], top_p f32 [R], top_k int32 [R] and filtered, all as in `sample`.
+Reads logits f32 [R, V], temperature f32 [R], top_p f32 [R], top_k int32 [R], filtered and min_p, all as in
+`sample`.
 Writes nothing.  Returns f32 [R, V]: d - log(sum of exp(d) over the tokens left), where d is (logit - maximum)
-times (1 / temperature) as rounded in fp32; -inf for tokens that top-p or top-k removes.  A greedy row is 0 at
+times (1 / temperature) as rounded in fp32; -inf for tokens that min-p, top-p or top-k removes.  A greedy row is 0 at
 the argmax and -inf elsewhere.  With temperature 1 and no filter these are the raw log-probabilities.  A
 token that is left may have a finite value here and still the integer weight 0 (below 2^-30 of the maximum's).
 Ties as in `sample`.  A row with any NaN or without a finite maximum gives NaN everywhere.  Class U(4).
@@ -25,9 +26,16 @@ Tensor = torch.Tensor
 
 
 @op("process_logits", classes={"logprobs": "U(4)"})
-def process_logits(logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, filtered: bool) -> Tensor:
+def process_logits(
+    logits: Tensor,
+    temperature: Tensor,
+    top_p: Tensor,
+    top_k: Tensor,
+    filtered: bool,
+    min_p: Tensor | None = None,
+) -> Tensor:
     """Plain-torch reference; see the module docstring."""
-    dist = distribution(logits, temperature, top_p, top_k, filtered)
+    dist = distribution(logits, temperature, top_p, top_k, filtered, min_p)
     logprobs = dist.scaled - log_normaliser(dist.scaled, dist.kept, dist.top)
     logprobs = torch.where(dist.kept, logprobs, float("-inf"))
     return torch.where(dist.valid.unsqueeze(-1), logprobs, float("nan"))
@@ -49,6 +57,25 @@ def filters(seed: int) -> dict[str, Any]:
         "top_k": torch.tensor([-1, 40, 4, -1], dtype=torch.int32),
         "filtered": True,
     }
+
+
+@case("process_logits", "min_p")
+def min_p(seed: int) -> dict[str, Any]:
+    """Min-p alone, with top-p and with top-k, and on a greedy row."""
+    return {
+        "logits": normal_logits(seed, 4, 129),
+        "temperature": torch.tensor([0.0, 0.5, 1.0, 2.0]),
+        "top_p": torch.tensor([1.0, 0.7, 1.0, 1.0]),
+        "top_k": torch.tensor([-1, -1, 4, -1], dtype=torch.int32),
+        "filtered": True,
+        "min_p": torch.tensor([0.5, 0.01, 0.02, 0.1]),
+    }
+
+
+@case("process_logits", "min_p_off")
+def min_p_off(seed: int) -> dict[str, Any]:
+    """Min-p is given and 0 everywhere."""
+    return raw(seed) | {"min_p": torch.zeros(5)}
 
 
 @case("process_logits", "ties")

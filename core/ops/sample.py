@@ -1,15 +1,16 @@
 """`sample`: draw one token per row by inverse transform in integer arithmetic.
 
 Args: logits[N,V] f32, temperature[N] f32, top_p[N] f32, top_k[N] i32, seed[N] i64, position[N] i64, filtered
-(host hint: False saves the sort) -> token[N] i32 (-1 none), logprob_raw[N] f32, logprob[N] f32
+(host hint: False saves the sort), min_p[N] f32 or None (0 off) -> token[N] i32 (-1 none), logprob_raw[N] f32, logprob[N] f32
 
 Reads
   logits f32 [R, V], V below 2^24;
   temperature f32 [R]; below 1e-5 the row is greedy: argmax, lowest id on ties;
-  top_p f32 [R] in (0, 1], top_k int32 [R] (-1: off); temperature, then top-p, then top-k;
+  min_p f32 [R] in 0..1 (0 or None: off), top_p f32 [R] in (0, 1], top_k int32 [R] (-1: off); temperature, then
+  min-p, then top-p of the rest, then top-k;
   seed int64 [R], 64 unsigned bits; position int64 [R], the absolute position of the token being drawn;
-  filtered, a host hint: False only if every row is greedy or has top_p = 1 and top_k = -1.  It saves the
-  sort and changes no bit.
+  filtered, a host hint: False only if every row is greedy or has min_p = 0, top_p = 1 and top_k = -1.  It
+  saves the sort and changes no bit.
 Writes nothing.  Returns
   token int32 [R];
   logprob_raw f32 [R], log-probability of the token under softmax(logits);
@@ -29,7 +30,7 @@ import torch
 
 from tandem.contract.opspec import case, op
 from tandem.ops._distribution import distribution, log_normaliser
-from tandem.ops._fixed_cdf import UNIFORM_BITS, mul_shift, uniform53
+from tandem.ops._fixed_cdf import draw, uniform53
 
 Tensor = torch.Tensor
 
@@ -43,12 +44,11 @@ def sample(
     seed: Tensor,
     position: Tensor,
     filtered: bool,
+    min_p: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Plain-torch reference; see the module docstring."""
-    dist = distribution(logits, temperature, top_p, top_k, filtered)
-    cdf = dist.weight.cumsum(-1)
-    target = mul_shift(uniform53(seed, position.to(torch.int64)), cdf[:, -1], UNIFORM_BITS)
-    token = (cdf <= target.unsqueeze(-1)).sum(-1, keepdim=True)
+    dist = distribution(logits, temperature, top_p, top_k, filtered, min_p)
+    token = draw(dist.weight, uniform53(seed, position.to(torch.int64))).unsqueeze(-1)
     raw = dist.raw.gather(1, token) - log_normaliser(dist.raw, None, dist.top)
     processed = dist.scaled.gather(1, token) - log_normaliser(dist.scaled, dist.kept, dist.top)
     nan = float("nan")
@@ -101,6 +101,26 @@ def filters(seed: int) -> dict[str, Any]:
         },
         seed,
     )
+
+
+@case("sample", "min_p")
+def min_p(seed: int) -> dict[str, Any]:
+    """Min-p alone, with top-p (of what it leaves) and with top-k; off; on a greedy row; and 1, which keeps the best."""
+    arguments = {
+        "logits": normal_logits(seed, 6, 257),
+        "temperature": torch.tensor([1.0, 0.7, 1.5, 1.0, 0.0, 1.0]),
+        "top_p": torch.tensor([1.0, 0.6, 1.0, 0.95, 0.9, 1.0]),
+        "top_k": torch.tensor([-1, -1, 9, 3, -1, -1], dtype=torch.int32),
+        "filtered": True,
+        "min_p": torch.tensor([0.05, 0.02, 0.01, 0.0, 0.3, 1.0]),
+    }
+    return _drawn(arguments, seed)
+
+
+@case("sample", "min_p_off")
+def min_p_off(seed: int) -> dict[str, Any]:
+    """Min-p is given and 0 everywhere, so the hint may say that nothing is filtered."""
+    return plain(seed) | {"min_p": torch.zeros(7)}
 
 
 @case("sample", "ties")

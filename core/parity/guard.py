@@ -38,7 +38,7 @@ def _bounds(op: str, host: Mapping[str, Any]) -> Iterator[Bound]:
             entries = cache.num_blocks * cache.layout.block_entries
             yield from ((slots, host.get(slots), -1, entries) for slots in _BY_CACHE.get(name, ()))
             yield "table", host.get("table"), -1, cache.num_blocks
-    arrays = (host.get(name) for name in ("table", "last_token", "state", "history"))
+    arrays = (host.get(name) for name in ("table", "last_token", "state", "history", "rates"))
     by_slot = next((array for array in arrays if isinstance(array, Tensor)), None)
     if by_slot is not None:
         yield from ((name, host.get(name), -1, by_slot.shape[0]) for name in _BY_SLOT)
@@ -53,9 +53,24 @@ def _bounds(op: str, host: Mapping[str, Any]) -> Iterator[Bound]:
         first = host.get("first_row", 0)
         yield "ids", host.get("ids"), 0, table.shape[0]
         yield "rows", host.get("rows"), first, first + table.shape[0]
+    yield from _drafts(host)
     if "index" in host:
         pointed = host.get("x", host.get("a"))
         yield "index", host["index"], -1, pointed.shape[1 if "a" in host else 0]
+
+
+def _drafts(host: Mapping[str, Any]) -> Iterator[Bound]:
+    """Of ops that judge, keep or penalise tokens of a vocabulary."""
+    drafts, logits = host.get("drafts"), host.get("logits")
+    if isinstance(drafts, Tensor) and "draft_row" in host:
+        yield "draft_row", host["draft_row"], -1, drafts.shape[0]
+    if isinstance(logits, Tensor):
+        for name in ("forced", "drafts"):
+            yield name, host.get(name), -1, logits.shape[1]
+    if isinstance(drafts, Tensor) and "from_device" in host:
+        yield "from_device", host["from_device"], 0, drafts.shape[1] + 2
+    if isinstance(drafts, Tensor) and "column" in host:
+        yield "column", torch.tensor([host["column"]]), 0, drafts.shape[1]
 
 
 def _rows(rows: Rows, by_slot: Tensor | None) -> Iterator[Bound]:

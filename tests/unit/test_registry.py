@@ -280,7 +280,10 @@ def test_the_registry_imports_no_torch() -> None:
     assert done.stdout == "['ascend', 'cpu', 'cuda']\n[]\n"
 
 
-@pytest.mark.parametrize(("version", "accepted"), [((1, 1), True), ((1, 7), True), ((1, 0), False), ((0, 9), False), ((2, 1), False)])
+FITTING = [((1, 1), True), ((1, 7), True), ((1, 0), False), ((0, 9), False), ((2, 1), False)]
+
+
+@pytest.mark.parametrize(("version", "accepted"), FITTING)
 def test_the_contract_version_must_fit(install: Install, version: tuple[int, int], accepted: bool) -> None:
     class Versioned(Toy):
         contract = version

@@ -60,7 +60,7 @@ def need(fine: Any, text: str, share: float = 0.0) -> None:
 def near(have: Any, want: dict[str, Any], spec: dict[str, Any], strict: Any) -> None:
     """Classes U and A: within the class of the float64 value, NaN where it is NaN."""
     value, limit = want["value"], want["limit"]
-    if spec["class"] == "U":  # rounded once
+    if spec["class"] == "U" and spec["dtype"] in FLOATS:  # rounded once
         bits, least = FLOATS[spec["dtype"]]
         step = np.ldexp(1.0, np.where(value == 0, least, np.maximum(np.frexp(value)[1] - bits, least)))
         value = np.where(np.isfinite(value), np.round(value / step) * step, value)

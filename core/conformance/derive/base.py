@@ -37,7 +37,10 @@ Derivation = Callable[["View", dict[str, Any]], dict[str, Check]]
 Dot = Callable[[Array, Array], Array]
 
 DERIVATIONS: dict[str, Derivation] = {}
-FAMILIES = ("plain", "hyper", "attention", "moe", "engram", "bookkeeping", "sampling", "drafting")
+FAMILIES = (
+    *("plain", "hyper", "attention", "moe", "engram"),
+    *("bookkeeping", "sampling", "verify", "segments", "drafting"),
+)
 
 
 def derives(op: str) -> Callable[[Derivation], Derivation]:

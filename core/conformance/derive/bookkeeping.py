@@ -16,7 +16,8 @@ def step_inputs(v: View, got: dict[str, Any]) -> dict[str, Check]:
     names = ("host_ids", "host_positions", "from_device", "host_slot")
     for token, position, device, slot in zip(*(v[name].tolist() for name in names), strict=True):
         if device:
-            token, position = int(v["last_token"][slot]), int(v["length"][slot]) + position
+            known = v["last_token"][slot] if device == 1 else v["drafts"][slot, device - 2]
+            token, position = int(known), int(v["length"][slot]) + position
         alive = slot >= 0 and token >= 0 and position < v["limit"][slot]
         rows.append((token, position, slot) if alive else (0, 0, -1))
     ids, positions, slots = np.array(rows).T

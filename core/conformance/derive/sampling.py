@@ -24,9 +24,9 @@ def splitmix(state: int) -> int:
     return z ^ z >> 31
 
 
-def uniform(seed: int, position: int) -> int:
+def uniform(seed: int, position: int, case: int = 0) -> int:
     """The 53-bit integer of a draw."""
-    c = 3 * position * 0x9E3779B97F4A7C15 % WORD
+    c = (3 * position + case) * 0x9E3779B97F4A7C15 % WORD
     return splitmix((seed + (c ^ c << 13)) % WORD) >> 11
 
 
@@ -40,7 +40,7 @@ def log_softmax(d: Array) -> Array:
 class Row:
     """The distribution of one row by the letter of the contract; not usable where nothing can be drawn."""
 
-    def __init__(self, logits: Array, temperature: float, top_p: float, top_k: int) -> None:
+    def __init__(self, logits: Array, temperature: float, top_p: float, top_k: int, min_p: float = 0.0) -> None:
         logits = logits.astype(np.float32)
         best = max(logits.tolist())
         self.usable = not np.isnan(logits).any() and math.isfinite(best)
@@ -55,21 +55,29 @@ class Row:
         rounded = np.exp(self.scaled).astype(np.float32).astype(np.float64)
         self.weight = [int(e * 2.0**30) for e in rounded.tolist()]
         self.inexact = any(w > 0 and d != 0.0 for w, d in zip(self.weight, self.scaled.tolist(), strict=True))
-        self.counts = [1] if greedy else self._counts(float(np.float32(top_p)), top_k)
+        self.counts = [1] if greedy else self._counts(*(float(np.float32(x)) for x in (min_p, top_p)), top_k)
 
-    def _counts(self, top_p: float, top_k: int) -> list[int]:
-        """How many tokens the filters leave, the letter of the rule first; others only next to the edge of top-p."""
-        total = sum(self.weight)
+    def _counts(self, min_p: float, top_p: float, top_k: int) -> list[int]:
+        """How many tokens the filters leave, the letter of the rule first; others only next to the edges."""
+        edge = round(min_p * 2**32)
+        slack = 4 * self.slack(edge, 2**32) if edge else 0
+        heavy = [max(1, sum(1 for w in self.weight if 4 * w >= edge + s)) for s in (0, slack, -slack)]  # the best stays
+        choices = list(dict.fromkeys([heavy[0], *range(heavy[1], heavy[2] + 1)]))
+        return list(dict.fromkeys(count for some in choices for count in self._prefixes(some, top_p, top_k)))
+
+    def _prefixes(self, heavy: int, top_p: float, top_k: int) -> list[int]:
+        """The same, where min-p leaves this many."""
+        total = sum(self.weight[token] for token in self.order[:heavy])
         limit, before, sums = round(top_p * 2**32) * total >> 32, 0, []
-        for token in self.order:
+        for token in self.order[:heavy]:
             sums.append(before)
             before += self.weight[token]
-        slack = self._slack(limit, total)
+        slack = self.slack(limit, total)
         most = top_k if top_k >= 1 else len(sums)
         counts = [min(most, sum(1 for b in sums if b <= limit + s)) for s in (0, -slack, slack)]
         return list(dict.fromkeys([counts[0], *range(counts[1], counts[2] + 1)]))
 
-    def _slack(self, edge: int, total: int) -> int:
+    def slack(self, edge: int, total: int) -> int:
         """The free places around an edge, as weight; none where every weight is exact."""
         step = float(ulp(np.array(edge / total), "f32"))
         return math.ceil(EDGE_ULPS * step * total) if self.inexact else 0
@@ -95,7 +103,7 @@ class Row:
         target, end, legal = uniform(seed, position) * total >> 53, 0, []
         for token in sorted(kept):
             start, end = end, end + self.weight[token]
-            early, late = self._slack(start, total), self._slack(end, total)
+            early, late = self.slack(start, total), self.slack(end, total)
             if self.weight[token] and start - early <= target < end + late:
                 legal.append(token)
         return legal
@@ -120,8 +128,10 @@ def _distance(got: Array, want: Array) -> float:
 
 
 def rows_of(v: View) -> list[Row]:
-    """The rows of a call of `sample` or `process_logits`."""
+    """The rows of a call of an op that draws."""
+    none = np.zeros(len(v["logits"]))
     columns = [v[name].tolist() for name in ("temperature", "top_p", "top_k")]
+    columns.append((v["min_p"] if v.raw.get("min_p") is not None else none).tolist())
     return [Row(*numbers) for numbers in zip(v["logits"], *columns, strict=True)]
 
 
