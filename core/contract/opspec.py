@@ -23,7 +23,7 @@ CONTRACT_VERSION = (1, 1)
 # meaning), give new ops ``since``, say so in docs/CONTRACT_CHANGELOG.md, and add the new version here.
 TABLE_HASHES = {
     (1, 0): "06b1b4933452179a21a307a2be11d6492b8c99d0dad14bc47fb322f544684031",
-    (1, 1): "6c0b5423ad8efc8a6f8ab853ef9d375870e5b02041b2609d0079ff26840fdbcf",
+    (1, 1): "9c09382f0b4f8aa57037d4c6c9fed95c1b075717c4f035469ac779cb8e97f708",
 }
 
 OpFunction = Callable[..., Any]

@@ -4,12 +4,12 @@ Args: host_ids[T] i32, host_positions[T] i32 (offsets to length where from_devic
 host_slot[T] i32, last_token[R+1] i32, length[R+1] i32, limit[R+1] i32, drafts[R+1,B] i32 or None -> ids, positions,
 slot, each [T] i32
 
-Reads host_ids and host_positions int32 [T], from_device int32 [T], host_slot int32 [T], and the device
-arrays last_token, length and limit int32 [R + 1] and drafts int32 [R + 1, B] (-1: none).  Returns (ids, positions,
-slot) int32 [T].  Where from_device is 0 these are the host values; elsewhere positions = length[slot] +
-host_positions, and ids = last_token[slot] where it is 1, drafts[slot, j - 1] where it is 1 + j, for j in 1..B (given
-with drafts only).  A row whose id is negative (nothing could be drawn, or no draft is there) or whose position reaches limit[slot] becomes a padding
-row: slot -1, id 0, position 0.  So a step queued before the host saw the last one can do no harm.  Class X.
+Reads host_ids and host_positions int32 [T], from_device int32 [T], host_slot int32 [T], and the device arrays
+last_token, length and limit int32 [R + 1] and drafts int32 [R + 1, B] (-1: none).  Returns (ids, positions, slot)
+int32 [T].  Where from_device is 0 these are the host values.  Elsewhere positions = length[slot] + host_positions,
+and ids = last_token[slot] where it is 1, drafts[slot, j - 1] where it is 1 + j, for j in 1..B (only with drafts).  A
+row whose id is negative (nothing could be drawn, or there is no draft) or whose position reaches limit[slot] becomes
+a padding row: slot -1, id 0, position 0.  So a step queued before the host saw the last one can do no harm.  Class X.
 """
 
 from __future__ import annotations

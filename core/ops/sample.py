@@ -1,7 +1,8 @@
 """`sample`: draw one token per row by inverse transform in integer arithmetic.
 
 Args: logits[N,V] f32, temperature[N] f32, top_p[N] f32, top_k[N] i32, seed[N] i64, position[N] i64, filtered
-(host hint: False saves the sort), min_p[N] f32 or None (0 off) -> token[N] i32 (-1 none), logprob_raw[N] f32, logprob[N] f32
+(host hint: False saves the sort), min_p[N] f32 or None (0 off) -> token[N] i32
+(-1 none), logprob_raw[N] f32, logprob[N] f32
 
 Reads
   logits f32 [R, V], V below 2^24;

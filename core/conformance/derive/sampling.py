@@ -55,7 +55,8 @@ class Row:
         rounded = np.exp(self.scaled).astype(np.float32).astype(np.float64)
         self.weight = [int(e * 2.0**30) for e in rounded.tolist()]
         self.inexact = any(w > 0 and d != 0.0 for w, d in zip(self.weight, self.scaled.tolist(), strict=True))
-        self.counts = [1] if greedy else self._counts(*(float(np.float32(x)) for x in (min_p, top_p)), top_k)
+        least, share = float(np.float32(min_p)), float(np.float32(top_p))
+        self.counts = [1] if greedy else self._counts(least, share, top_k)
 
     def _counts(self, min_p: float, top_p: float, top_k: int) -> list[int]:
         """How many tokens the filters leave, the letter of the rule first; others only next to the edges."""

@@ -31,7 +31,8 @@ def accept(v: View, got: dict[str, Any]) -> dict[str, Check]:
 def draft_commit(v: View, got: dict[str, Any]) -> dict[str, Check]:
     drafts, proposal, rates = v["drafts"].copy(), v["proposal"].copy(), v["rates"].copy()
     column, depth = v.raw["column"], drafts.shape[1]
-    for slot, token, weight, confidence in zip(*(v[n] for n in ("slots", "token", "weight", "confidence")), strict=True):
+    names = ("slots", "token", "weight", "confidence")
+    for slot, token, weight, confidence in zip(*(v[name] for name in names), strict=True):
         if slot >= 0:
             drafts[slot, column] = token
             proposal[slot * depth + column] = weight

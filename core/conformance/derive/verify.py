@@ -40,8 +40,8 @@ def pick(weight: Sequence[int], target: int) -> int:
 
 def near(weight: Sequence[int], target: int, slack: int) -> set[int]:
     """Ids with weight whose share of the line comes within the slack of the target."""
-    ends = list(accumulate(weight))
-    return {i for i, (w, end) in enumerate(zip(weight, ends, strict=True)) if w and end - w - slack <= target < end + slack}
+    places = enumerate(zip(weight, accumulate(weight), strict=True))
+    return {i for i, (w, end) in places if w and end - w - slack <= target < end + slack}
 
 
 class Judge:
@@ -175,6 +175,6 @@ def penalize_logits(v: View, got: dict[str, Any]) -> dict[str, Check]:
             logits[row, token] = scaled - minus
             lost[row, token] = 2.0**-24 * abs(scaled) if math.isfinite(scaled) else 0.0
             named[row, token] = True
-    signs = [np.signbit(side)[~named] for side in (v.of(got["logits"]), before)]
-    same(*signs, "penalize_logits logits, sign of untouched places")
+    found = np.signbit(v.of(got["logits"]))
+    same(found[~named], np.signbit(before)[~named], "penalize_logits logits, sign of untouched places")
     return {"logits": Ulps(logits, 1, floor=lost)}
