@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 
 @op(
     "aux.draft_rows",
-    classes={name: "X" for name in ("ids", "positions", "row_slot", "context", "own", "keys")},
+    classes=dict.fromkeys(("ids", "positions", "row_slot", "context", "own", "keys"), "X"),
     attrs=("block",),
     since=(1, 1),
 )
