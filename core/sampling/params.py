@@ -13,8 +13,11 @@ import numpy as np
 from tandem.errors import RequestError
 
 MAX_LOGPROBS = 1000
+MAX_COPIES = 64
+FREE = -1  # in forced_token_ids: the token is drawn
 
 _INT32 = 1 << 31
+_PENALTIES = ("presence_penalty", "frequency_penalty")
 _UINT64 = 1 << 64
 
 
@@ -25,6 +28,8 @@ class SamplingParams:
     Args:
         temperature: divides the logits; finite, at least 0.  Below 1e-5 the most likely token is taken
             (lowest id on ties), without random numbers.
+        min_p: in [0, 1]; keeps tokens at least this times as likely as the likeliest, before top_p sees them;
+            0 keeps all.
         top_p: in (0, 1]; keeps the most likely tokens up to and including the one that reaches this
             probability.
         top_k: keeps at most this many tokens after top_p; -1 keeps all.
@@ -40,6 +45,16 @@ class SamplingParams:
         processed_logprobs: also give each drawn token's log-probability in the distribution it was drawn
             from.
         logit_bias: token id -> number added to its logit; -inf bans the token.
+        repetition_penalty: divides positive and multiplies other logits of tokens in prompt or output; above 0, 1
+            is off.
+        presence_penalty, frequency_penalty: in -2..2; taken from the logits of tokens in the output, once, and for
+            each time they occur.
+        bad_words: strings that the output does not contain.
+        n: number of outputs, 1 to 64.
+        prompt_logprobs: None for none; n for the raw log-probability of each prompt token and of the n most likely.
+        forced_token_ids: the first output tokens, whatever would be drawn; -1 leaves a place free.
+        priority: requests of a lower number go first.
+        deadline_s: seconds from its arrival after which the request ends; None for no end.
 
     Raises:
         RequestError: a value is of the wrong type or out of range; temperature and top_p are judged as
@@ -58,11 +73,23 @@ class SamplingParams:
     logprobs: int | None = None
     processed_logprobs: bool = False
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    bad_words: tuple[str, ...] = ()
+    n: int = 1
+    prompt_logprobs: int | None = None
+    forced_token_ids: tuple[int, ...] = ()
+    priority: int = 0
+    deadline_s: float | None = None
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        self._check_penalties()
         self._check_bounds()
-        self._check_stops()
+        self._check_texts()
+        self._check_tokens()
         self._check_bias()
 
     @classmethod
@@ -95,8 +122,10 @@ class SamplingParams:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether top_p or top_k may remove a token: the `filtered` hint of the `sample` op."""
-        return not self.is_greedy and bool(np.float32(self.top_p) < 1 or self.top_k != -1)
+        """Whether min_p, top_p or top_k may remove a token: the `filtered` hint of the `sample` op."""
+        return not self.is_greedy and bool(
+            np.float32(self.min_p) > 0 or np.float32(self.top_p) < 1 or self.top_k != -1
+        )
 
     def check_vocabulary(self, size: int) -> None:
         """Refuse token ids that a model with `size` tokens does not have.
@@ -104,13 +133,13 @@ class SamplingParams:
         Raises:
             RequestError: names the field and the id.
         """
-        for name in ("stop_token_ids", "logit_bias"):
+        for name in ("stop_token_ids", "forced_token_ids", "logit_bias"):
             for token in getattr(self, name):
                 if token >= size:
                     raise _refused(name, token, f"token ids below the vocabulary size {size}")
 
     def _check_numbers(self) -> None:
-        for name in ("temperature", "top_p"):
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty", *_PENALTIES):
             value = getattr(self, name)
             if not _is_number(value):
                 raise _refused(name, value, "a number")
@@ -119,11 +148,21 @@ class SamplingParams:
             raise _refused("temperature", self.temperature, "a finite number of at least 0")
         if not (top_p > 0 and 0 < self.top_p <= 1):
             raise _refused("top_p", self.top_p, "a number above 0 and at most 1")
+        if not 0 <= self.min_p <= 1:
+            raise _refused("min_p", self.min_p, "a number from 0 to 1")
         if not (_is_integer(self.top_k) and (self.top_k == -1 or 1 <= self.top_k < _INT32)):
             raise _refused("top_k", self.top_k, "an integer from 1 to 2147483647, or -1 to keep all tokens")
         for name in ("ignore_eos", "processed_logprobs"):
             if type(getattr(self, name)) is not bool:
                 raise _refused(name, getattr(self, name), "True or False")
+
+    def _check_penalties(self) -> None:
+        repetition = _float32(self.repetition_penalty)
+        if not (math.isfinite(repetition) and repetition > 0):
+            raise _refused("repetition_penalty", self.repetition_penalty, "a finite number above 0, 1 for none")
+        for name in _PENALTIES:
+            if not -2 <= getattr(self, name) <= 2:
+                raise _refused(name, getattr(self, name), "a number from -2 to 2")
 
     def _check_bounds(self) -> None:
         if not (_is_integer(self.max_tokens) and 1 <= self.max_tokens < _INT32):
@@ -133,20 +172,35 @@ class SamplingParams:
             raise _refused("min_tokens", self.min_tokens, allowed)
         if self.seed is not None and not (_is_integer(self.seed) and 0 <= self.seed < _UINT64):
             raise _refused("seed", self.seed, "an integer from 0 to 2^64 - 1, or None")
-        count = self.logprobs
-        if count is not None and not (_is_integer(count) and 0 <= count <= MAX_LOGPROBS):
-            raise _refused("logprobs", count, f"an integer from 0 to {MAX_LOGPROBS}, or None")
+        for name in ("logprobs", "prompt_logprobs"):
+            count = getattr(self, name)
+            if count is not None and not (_is_integer(count) and 0 <= count <= MAX_LOGPROBS):
+                raise _refused(name, count, f"an integer from 0 to {MAX_LOGPROBS}, or None")
+        if not (_is_integer(self.n) and 1 <= self.n <= MAX_COPIES):
+            raise _refused("n", self.n, f"an integer from 1 to {MAX_COPIES}")
+        if not (_is_integer(self.priority) and -_INT32 <= self.priority < _INT32):
+            raise _refused("priority", self.priority, "an integer from -2147483648 to 2147483647")
+        seconds = self.deadline_s
+        if seconds is not None and not (_is_number(seconds) and 0 < seconds < math.inf):
+            raise _refused("deadline_s", seconds, "a finite number of seconds above 0, or None")
 
-    def _check_stops(self) -> None:
-        given: object = self.stop
-        stop = (given,) if isinstance(given, str) else _as_tuple("stop", given)
-        if not all(isinstance(item, str) and item for item in stop):
-            raise _refused("stop", self.stop, "non-empty strings")
-        tokens = _as_tuple("stop_token_ids", self.stop_token_ids)
-        if not all(_is_token(item) for item in tokens):
+    def _check_texts(self) -> None:
+        for name in ("stop", "bad_words"):
+            given: object = getattr(self, name)
+            texts = (given,) if isinstance(given, str) else _as_tuple(name, given)
+            if not all(isinstance(item, str) and item for item in texts):
+                raise _refused(name, given, "non-empty strings")
+            object.__setattr__(self, name, texts)
+
+    def _check_tokens(self) -> None:
+        stops = _as_tuple("stop_token_ids", self.stop_token_ids)
+        if not all(_is_token(item) for item in stops):
             raise _refused("stop_token_ids", self.stop_token_ids, "token ids of at least 0")
-        object.__setattr__(self, "stop", stop)
-        object.__setattr__(self, "stop_token_ids", tokens)
+        forced = _as_tuple("forced_token_ids", self.forced_token_ids)
+        if not all(_is_token(item) or (_is_integer(item) and item == FREE) for item in forced):
+            raise _refused("forced_token_ids", self.forced_token_ids, "token ids of at least 0, or -1 for a free place")
+        object.__setattr__(self, "stop_token_ids", stops)
+        object.__setattr__(self, "forced_token_ids", forced)
 
     def _check_bias(self) -> None:
         if not isinstance(self.logit_bias, Mapping):

@@ -23,6 +23,15 @@ NAN, INF = float("nan"), float("inf")
         *[("min_tokens", value) for value in (-1, 257, 1.0, False, None)],
         *[("seed", value) for value in (-1, 2**64, 1.5, True, "7")],
         *[("logprobs", value) for value in (-1, 1001, 1.0, True)],
+        *[("min_p", value) for value in (-0.1, 1.01, NAN, INF, True, "0.1", None)],
+        *[("repetition_penalty", value) for value in (0, -1.0, NAN, INF, 1e-60, 1e39, True, "1", None)],
+        *[(f"{kind}_penalty", value) for kind in ("presence", "frequency") for value in (-2.1, 2.5, NAN, True, None)],
+        *[("n", value) for value in (0, 65, 1.0, True, None)],
+        *[("prompt_logprobs", value) for value in (-1, 1001, 1.0, True)],
+        *[("priority", value) for value in (2**31, -(2**31) - 1, 1.0, True, None)],
+        *[("deadline_s", value) for value in (0, -1.0, NAN, INF, True, "5")],
+        *[("bad_words", value) for value in ("", ("a", ""), (1,), 5, None)],
+        *[("forced_token_ids", value) for value in ((-2,), (2**31,), (1.0,), (True,), "12", 7, None)],
         *[("ignore_eos", value) for value in (1, 0, None, "yes")],
         *[("processed_logprobs", value) for value in (1, None)],
         *[("stop", value) for value in ("", ("a", ""), (1,), 5, None, {"a": 1}, b"a")],
@@ -62,9 +71,15 @@ def test_limits_are_allowed():
         logprobs=1000,
         logit_bias={0: -INF, 2**31 - 1: 100},
         stop_token_ids=[0, 2**31 - 1],
+        forced_token_ids=[-1, 2**31 - 1],
+        min_p=1,
+        presence_penalty=-2,
+        frequency_penalty=2,
+        n=64,
+        priority=-(2**31),
     )
     assert params.is_greedy and params.stop_token_ids == (0, 2**31 - 1)
-    assert params.logit_bias[0] == -math.inf
+    assert params.logit_bias[0] == -math.inf and params.forced_token_ids == (-1, 2**31 - 1)
 
 
 def test_defaults_draw_from_the_whole_distribution():
@@ -75,6 +90,7 @@ def test_defaults_draw_from_the_whole_distribution():
 
 def test_filter_hint():
     assert SamplingParams(top_p=0.9).is_filtered and SamplingParams(top_k=1).is_filtered
+    assert SamplingParams(min_p=0.1).is_filtered and not SamplingParams(min_p=1e-50).is_filtered  # 0 in float32
     assert not SamplingParams(temperature=0, top_p=0.9, top_k=3).is_filtered
     assert not SamplingParams(top_p=1 - 2**-40).is_filtered  # 1.0 in float32
 
@@ -82,6 +98,7 @@ def test_filter_hint():
 def test_stop_strings_become_a_tuple():
     assert SamplingParams(stop="END").stop == ("END",)  # type: ignore[arg-type]
     assert SamplingParams(stop=["a", "b"]).stop == ("a", "b")  # type: ignore[arg-type]
+    assert SamplingParams(bad_words="no").bad_words == ("no",)  # type: ignore[arg-type]
 
 
 def test_parameters_are_frozen_hashable_and_do_not_share_the_bias():
@@ -116,7 +133,7 @@ def test_from_dict_refuses_unknown_names_with_the_closest():
     assert caught.value.where == "SamplingParams.temprature" and "'temperature'" in caught.value.fix
 
 
-@pytest.mark.parametrize("name", ["stop_token_ids", "logit_bias"])
+@pytest.mark.parametrize("name", ["stop_token_ids", "forced_token_ids", "logit_bias"])
 def test_token_ids_are_checked_against_the_vocabulary(name):
     params = SamplingParams(**{name: {511: 1.0} if name == "logit_bias" else (511,)})
     params.check_vocabulary(512)
