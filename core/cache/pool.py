@@ -1,6 +1,8 @@
 """Reference-counted ids of cache blocks.
 
-A pool knows nothing of tokens or layers: it hands out block ids and counts how many owners each has.
+A pool knows nothing of tokens or layers: it hands out block ids and counts how many owners each has.  One
+owner may be a cache, which gives a block up whenever another one needs it; a block that only the cache holds
+is *idle*, and counts as available.
 An engine has two: one for the blocks of the main and index caches, one for the blocks of the window caches.
 """
 
@@ -37,6 +39,8 @@ class BlockPool:
                 fix="give the cache more memory or more blocks",
             )
         self._refs = np.zeros(num_blocks, dtype=np.int32)
+        self._kept = np.zeros(num_blocks, dtype=np.bool_)
+        self._idle = 0
         # A stack whose top is the next id to hand out: the lowest ids first, recently freed ids again soon.
         self._stack = np.arange(num_blocks - 1, -1, -1, dtype=np.int32)
         self._free = num_blocks
@@ -50,6 +54,21 @@ class BlockPool:
     def num_free(self) -> int:
         """Blocks without an owner."""
         return self._free
+
+    @property
+    def num_idle(self) -> int:
+        """Blocks whose only owner is the cache."""
+        return self._idle
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that are free, or will be as soon as the cache is asked for them."""
+        return self._free + self._idle
+
+    @property
+    def kept(self) -> Ids:
+        """Ids that the cache owns, ascending int32."""
+        return np.flatnonzero(self._kept).astype(np.int32)
 
     @property
     def ref_counts(self) -> Ids:
@@ -94,6 +113,8 @@ class BlockPool:
             raise _misuse(
                 "a free block was shared", f"ids {held[self._refs[held] < 1].tolist()} have no owner"
             )
+        woken = held[self._kept[held] & (self._refs[held] == 1)]
+        self._idle -= len(np.unique(woken))
         np.add.at(self._refs, held, 1)
 
     def release(self, ids: npt.ArrayLike) -> Ids:
@@ -108,13 +129,48 @@ class BlockPool:
         held = self._checked(ids)
         unique, times = np.unique(held, return_counts=True)
         left = self._refs[unique] - times
-        if left.size and left.min() < 0:
-            raise _misuse("a block was released twice", f"ids {unique[left < 0].tolist()} have no such owner")
+        least = self._kept[unique].astype(np.int32)  # the cache's own count is taken back by `drop` only
+        if (left < least).any():
+            raise _misuse("a block was released twice", f"ids {unique[left < least].tolist()} have no such owner")
+        self._idle += int(np.count_nonzero(self._kept[unique] & (left == 1)))
         self._refs[unique] = left
         freed: Ids = unique[left == 0]
         self._stack[self._free : self._free + len(freed)] = freed
         self._free += len(freed)
         return freed
+
+    def keep(self, ids: npt.ArrayLike) -> None:
+        """Make the cache one more owner of each block (int [n], distinct held blocks).
+
+        Raises:
+            AccountingError: an id is out of range or free, or the cache owns it already; nothing changes.
+        """
+        held = self._checked(ids)
+        if self._kept[held].any():
+            raise _misuse("a block was cached twice", f"ids {held[self._kept[held]].tolist()}")
+        self.share(held)
+        self._kept[held] = True
+
+    def drop(self, ids: npt.ArrayLike) -> Ids:
+        """End the cache's ownership of each block (int [n], distinct) and free those left without an owner.
+
+        Returns:
+            int32, the ids that became free.
+
+        Raises:
+            AccountingError: the cache does not own an id; nothing changes.
+        """
+        held = self._checked(ids)
+        if not self._kept[held].all():
+            raise _misuse("a block that is not cached was dropped", f"ids {held[~self._kept[held]].tolist()}")
+        self._idle -= int(np.count_nonzero(self._refs[held] == 1))
+        self._kept[held] = False
+        return self.release(held)
+
+    def idle(self, ids: npt.ArrayLike) -> int:
+        """How many of these blocks (int [n], distinct) only the cache holds."""
+        held = self._checked(ids)
+        return int(np.count_nonzero(self._kept[held] & (self._refs[held] == 1)))
 
     def _checked(self, ids: npt.ArrayLike) -> Ids:
         found = np.atleast_1d(np.asarray(ids))

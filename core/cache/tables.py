@@ -111,6 +111,8 @@ class BlockTable(_Mirror):
         super().__init__(max_slots, blocks_for(max_len, block_size))
         self.block_size = block_size
         self.count: Int32 = np.zeros(max_slots, dtype=np.int32)  # blocks held per slot
+        # Positions below it are in blocks that others share: rows there that run again write no entry.
+        self.shared: Int32 = np.zeros(max_slots, dtype=np.int32)
 
     def missing(self, slot: int, length: int) -> int:
         """Blocks to add so that positions below ``length`` have one."""
@@ -147,7 +149,7 @@ class BlockTable(_Mirror):
         """Drop every block of a slot; returns their ids."""
         ids = self.blocks(slot)
         self.table[slot] = EMPTY
-        self.count[slot] = 0
+        self.count[slot] = self.shared[slot] = 0
         self._dirty[slot] = True
         return ids
 
