@@ -73,6 +73,15 @@ class CacheOptions:
     window_block: int = _option(32, "tokens in a block of the window caches", 1, 1 << 16)
     num_blocks: int | None = _option(None, "blocks of the main and index caches; default from memory_mib", 1)
     memory_mib: int | None = _option(None, "memory for all caches in MiB; default from what is needed", 1)
+    prefix: str = _option("on", "keep what was computed for requests that begin alike", choices=("on", "off"))
+    prefix_mib: int | None = _option(
+        None, "most MiB kept for later requests, half in blocks, half in window pages; default: what is free", 1
+    )
+    prefix_state: str = _option(
+        "stored",
+        "windows of a cached prefix: stored pages, or replay of its last rows, which gives slightly other numbers",
+        choices=("stored", "replay"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +128,8 @@ class EngineConfig:
             raise self._refuse(
                 "cache.num_blocks", "given only without cache.memory_mib, which would decide it too"
             )
+        if cache.prefix == "off" and cache.prefix_mib is not None:
+            raise self._refuse("cache.prefix_mib", "given only with cache.prefix on")
         if scheduler.max_tokens_per_step < scheduler.max_slots:
             raise self._refuse(
                 "scheduler.max_tokens_per_step",

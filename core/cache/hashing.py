@@ -37,10 +37,9 @@ class Identity:
     def context(self, start: int, end: int) -> bytes:
         """What, besides the tokens and the blocks before, names the block of positions ``start .. end - 1``."""
         fields = [self.salt.encode("utf-8", "surrogatepass")]
-        if self.media and end > self.media_start:
-            fields.append(self.media)
-            if self.roles is not None:
-                fields.append(self.roles[start:end].tobytes().rstrip(b"\0"))  # output has no roles
+        if end > self.media_start and (self.media or self.roles is not None):
+            roles = b"" if self.roles is None else self.roles[start:end].tobytes()
+            fields += [self.media, roles.rstrip(b"\0")]  # output has no roles
         return pack(fields)
 
     def cuts_span(self, position: int) -> bool:

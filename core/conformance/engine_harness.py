@@ -84,7 +84,7 @@ class Driver:
     def step(self) -> list[StreamPiece]:
         """Run one step and keep the outputs of requests that ended."""
         pieces = self.engine.step()
-        self.least_free = min(self.least_free, self.parts.pools.main.num_free)
+        self.least_free = min(self.least_free, self.parts.pools.main.num_available)
         self.outputs |= {piece.request_id: piece.output for piece in pieces if piece.output is not None}
         return pieces
 
@@ -110,7 +110,7 @@ class Driver:
     def check_clean(self) -> None:
         """Raise Mismatch unless every block and slot is free and nothing is queued."""
         for name, pool in zip(("main", "window"), self.parts.pools, strict=True):
-            expect(pool.num_free == pool.num_blocks, f"{pool.num_blocks - pool.num_free} {name} blocks were not freed")
+            expect(pool.num_available == pool.num_blocks, f"{pool.num_blocks - pool.num_available} {name} blocks were not freed")
         table = self.parts.table
         expect(table.num_free == table.max_slots, f"{table.max_slots - table.num_free} slots were not freed")
         expect(self.parts.scheduler.idle and not self.parts.scheduler.in_flight, "the scheduler is not idle")

@@ -338,6 +338,9 @@ class _FailsOnce:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         return self._model.draft_head(base, hidden, previous, i)
 
+    def remember(self, rows: Rows) -> None:
+        self._model.remember(rows)
+
 
 def failed_step(h: EngineHarness) -> None:
     """A step that fails half-way, among decode rows and in the middle of a prompt, is retried with the same result."""

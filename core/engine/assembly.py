@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from tandem.cache.pool import BlockPool
+from tandem.cache.prefix import PrefixCache, PrefixLimits
 from tandem.cache.space import Pools, Tables
 from tandem.cache.tables import BlockTable, WindowGeometry, WindowTable, blocks_for
 from tandem.checkpoint.progress import LoadProgress
@@ -20,12 +21,13 @@ from tandem.contract.plan import Plan
 from tandem.contract.registry import open_backend
 from tandem.contract.types import ShardSpec
 from tandem.engine.plan import SchedulerLimits
+from tandem.engine.prefix_plan import cache_fingerprint, plan_prefix
 from tandem.engine.requests import RequestTable
 from tandem.engine.runner import ModelRunner
 from tandem.engine.scheduler import Scheduler
 from tandem.engine.step import StepBuilder
 from tandem.errors import ConfigError
-from tandem.model.caches import CacheSpec, global_bytes_per_token, window_layout
+from tandem.model.caches import CacheSpec, global_bytes_per_token, window_layers, window_layout
 from tandem.model.config import ModelConfig, TextConfig
 from tandem.model.registry import Model, build_model
 from tandem.model.replay import Replay, plan_replay
@@ -46,6 +48,7 @@ class Assembly:
     tables: Tables
     builder: StepBuilder
     runner: ModelRunner
+    prefix: PrefixCache | None
     checkpoint: Checkpoint
     max_model_len: int
 
@@ -122,6 +125,7 @@ class Sizes:
     geometry: WindowGeometry
     limits: SchedulerLimits
     replay: Replay
+    prefix: PrefixLimits | None
 
 
 def size_engine(options: EngineConfig, text: TextConfig) -> Sizes:
@@ -161,31 +165,53 @@ def size_engine(options: EngineConfig, text: TextConfig) -> Sizes:
         max_slots=scheduler.max_slots,
         backtrack=geometry.rollback,
     )
+    block, page = _block_bytes(text, spec), _page_bytes(text, spec)
+    prefix = plan_prefix(options, spec, geometry, longest, page, block)
+    spec = replace(
+        spec, num_blocks=spec.num_blocks + prefix.blocks, num_window_blocks=spec.num_window_blocks + prefix.pages
+    )
     if cache.memory_mib is not None:
-        spec = replace(spec, num_blocks=_blocks_in(cache.memory_mib, text, spec, needed))
+        most = needed if prefix.limits is None else ((1 << 31) - 1) // cache.block_size
+        spec = replace(spec, num_blocks=min(most, _blocks_in(cache.memory_mib, spec, page, block)))
     replay = plan_replay(options.model.swa_replay, options.model.swa_keep, text, geometry.rollback)
-    return Sizes(longest, spec, geometry, limits, replay)
+    return Sizes(longest, spec, geometry, limits, replay, prefix.limits)
 
 
-def _blocks_in(memory_mib: int, text: TextConfig, spec: CacheSpec, needed: int) -> int:
-    """Main blocks that fit beside the window caches, no more than can be used."""
-    window = window_layout(text, spec.window_block).block_bytes * spec.num_window_blocks * text.num_hidden_layers
-    block = int(global_bytes_per_token(text, spec.block_size) * spec.block_size)
+def _block_bytes(text: TextConfig, spec: CacheSpec) -> int:
+    """Memory of a block in all main and index caches."""
+    return int(global_bytes_per_token(text, spec.block_size) * spec.block_size)
+
+
+def _page_bytes(text: TextConfig, spec: CacheSpec) -> int:
+    """Memory of a page in all window caches."""
+    return window_layout(text, spec.window_block).block_bytes * window_layers(text, spec)
+
+
+def _blocks_in(memory_mib: int, spec: CacheSpec, page_bytes: int, block_bytes: int) -> int:
+    """Main blocks that fit beside the window caches."""
+    window = spec.num_window_blocks * page_bytes
     left = (memory_mib << 20) - window
-    if left < block:
+    if left < block_bytes:
         raise ConfigError(
             "the cache memory holds no block",
             where="cache.memory_mib",
-            why=f"{memory_mib} MiB; window caches take {window >> 20} MiB and one block {block} bytes",
-            fix="raise it, or lower scheduler.max_slots or scheduler.max_tokens_per_step",
+            why=f"{memory_mib} MiB; window caches take {window >> 20} MiB and one block {block_bytes} bytes",
+            fix="raise it, or lower scheduler.max_slots, scheduler.max_tokens_per_step or cache.prefix_mib",
         )
-    return min(left // block, needed)
+    return left // block_bytes
 
 
 # Enough for interactive use; the caches of a longer limit are asked for by name.
 DEFAULT_MODEL_LEN = 4096
 # One step runs while the next can be scheduled.
 STEPS_IN_FLIGHT = 2
+
+
+def _pools_and_tables(sizes: Sizes) -> tuple[Pools, Tables]:
+    spec = sizes.spec
+    return Pools(BlockPool(spec.num_blocks), BlockPool(spec.num_window_blocks)), Tables(
+        BlockTable(spec.max_slots, sizes.max_model_len, spec.block_size), WindowTable(spec.max_slots, sizes.geometry)
+    )
 
 
 def assemble(
@@ -227,10 +253,11 @@ def assemble(
         )
     checkpoint.release_all()
     table = RequestTable(spec.max_slots, sizes.max_model_len)
-    pools = Pools(BlockPool(spec.num_blocks), BlockPool(spec.num_window_blocks))
-    tables = Tables(
-        BlockTable(spec.max_slots, sizes.max_model_len, spec.block_size), WindowTable(spec.max_slots, sizes.geometry)
-    )
+    pools, tables = _pools_and_tables(sizes)
+    prefix = None
+    if sizes.prefix is not None:
+        mark = cache_fingerprint(plan, checkpoint, spec, model.caches)
+        prefix = PrefixCache(pools, tables, table.tokens, mark, sizes.prefix)
     ratios = sorted({r for r in config.text.compress_ratios[: config.text.num_hidden_layers] if r})
     builder = StepBuilder(plan, table, tables, ratios, spec.block_size, max_rows, sizes.replay)
     return Assembly(
@@ -244,6 +271,7 @@ def assemble(
         tables=tables,
         builder=builder,
         runner=ModelRunner(model, plan, builder, table),
+        prefix=prefix,
         checkpoint=checkpoint,
         max_model_len=sizes.max_model_len,
     )

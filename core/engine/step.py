@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -11,6 +13,7 @@ from tandem.contract.plan import Plan
 from tandem.contract.types import Rows
 from tandem.engine.plan import StepPlan
 from tandem.engine.requests import RequestTable
+from tandem.engine.resume import PrefixState
 from tandem.model.replay import HostKept, Replay
 from tandem.model.step import KeptRows, StepInput
 
@@ -78,6 +81,18 @@ class StepBuilder:
         self._set(self.last_token, slot, int(self._table.tokens[slot, last]))
         self._set(self.length, slot, last)
 
+    def resume_prefix(self, state: PrefixState, remember: Callable[[Rows], None]) -> None:
+        """Set the device state of requests that start, with a cached prefix or without one.
+
+        Args:
+            state: of the requests.
+            remember: writes the n-gram history of rows that are not run; see `Model.remember`.
+        """
+        for slot, start in zip(state.slots.tolist(), state.window_start.tolist(), strict=True):
+            self._set_first(slot, start)
+        if state.rows:
+            remember(Rows(**{name: self._backend.from_host(array) for name, array in state.rows.items()}))
+
     def _set_first(self, slot: int, window_start: int) -> None:
         self._set(self.window_first, slot, window_start)
         if self.window_first_upper is not None:
@@ -114,6 +129,7 @@ class StepBuilder:
         )
         rows = Rows(ids, positions, slot, device["chunk_start"], device["chunk_end"], device["roles"])
         override, index = self._override(plan)
+        writers = self._writers(host)
         return StepInput(
             rows=rows,
             block_table=self.block_table,
@@ -125,7 +141,21 @@ class StepBuilder:
             kept=self._kept(plan),
             override=override,
             override_index=index,
+            writer=None if writers is None else self._write_slots(device, writers),
         )
+
+    def _writers(self, host: dict[str, Int32]) -> Int32 | None:
+        """Slots of the rows int32 [T], -1 for rows whose entries are in blocks that others share; None without any."""
+        slot = host["slot"]
+        again = (host["positions"] < self._tables.main.shared[slot]) & (host["from_device"] == 0)
+        return np.where(again, np.int32(-1), slot) if again.any() else None
+
+    def _write_slots(self, device: dict[str, Tensor], writers: Int32) -> Tensor:
+        """Slots int32 [T] as the step's, -1 also for rows that write no entry."""
+        own = (self.last_token, self.length, self.limit)
+        place = (device["ids"], device["positions"], device["from_device"])
+        slot: Tensor = self._inputs(*place, self._backend.from_host(writers), *own)[2]
+        return slot
 
     def commit(self, tokens: Tensor, slots: Tensor, positions: Tensor) -> None:
         """Hand drawn tokens to the next step: int32 [N] each, positions being those of the rows drawn from."""

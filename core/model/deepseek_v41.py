@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tandem.contract.plan import Plan, weight_attrs
-from tandem.contract.types import HcMix, HcWeights, QTensor
+from tandem.contract.types import HcMix, HcWeights, QTensor, Rows
 from tandem.errors import ConfigError
 from tandem.model.attention import Attention
 from tandem.model.caches import ModelCaches
@@ -194,6 +194,11 @@ class DeepseekV41:
             )
         return self.drafter
 
+    def remember(self, rows: Rows) -> None:
+        """Write the n-gram history of rows whose tokens are not run, because the caches hold what they gave."""
+        if self.engram_context is not None:
+            self.engram_context.forward(rows)
+
     def _cross(
         self, entry: SubLayerEntry, y: Tensor, trunk: Tensor, mix: HcMix, context: StepContext
     ) -> tuple[Tensor, Tensor, QTensor, HcMix]:
@@ -216,12 +221,13 @@ class DeepseekV41:
         rows, spec = step.rows, self.caches.spec
         positions, slot = rows.positions, rows.slot
         scaled = self._gather(self.scaled_table, positions)
+        writer = slot if step.writer is None else step.writer
         ratios = {}
         for ratio in self.ratios:
             starts = self._group_start(positions, ratio)
             ratios[ratio] = RatioContext(
                 write_slots=self._entry_slots(
-                    positions, slot, step.block_table, spec.block_size // ratio, ratio, False
+                    positions, writer, step.block_table, spec.block_size // ratio, ratio, False
                 ),
                 lens=self._visible(positions, slot, ratio),
                 cos_sin=scaled if ratio == 1 else self._gather(self.scaled_table, starts),

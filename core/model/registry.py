@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 
 from tandem.contract.plan import Plan
+from tandem.contract.types import Rows
 from tandem.errors import ConfigError
 from tandem.model.caches import CacheSpec, ModelCaches, allocate
 from tandem.model.config import ModelConfig
@@ -61,6 +62,9 @@ class Model(Protocol):
             logits f32 [N, V] of the token at the anchor's position + 1 + i, and the confidence f32 [N] that the draft
             will be accepted if those before it are.  Without a token before: -inf and 0.
         """
+
+    def remember(self, rows: Rows) -> None:
+        """Write the state that follows from the tokens of rows alone, without running them."""
 
 
 def _build_v41(

@@ -43,6 +43,8 @@ class StepInput:
         window_first_upper: int32 [R + 1], the same bound for decoder layers, at least window_first; None where it is
             window_first.
         kept: rows that go on into the decoder layers; None for all.
+        writer: int32 [T], the slot of each row, -1 for a row that runs again and must leave its main and index entries
+            as they are; None where every row writes.
         override: f32 or bf16 [N, H] rows that replace embeddings, with override_index int32 [T]; None when unused.
     """
 
@@ -56,6 +58,7 @@ class StepInput:
     kept: KeptRows | None = None
     override: Tensor | None = None
     override_index: Tensor | None = None
+    writer: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ ROOMY: Mapping[str, Any] = {
     "scheduler.max_slots": 8,
     "scheduler.max_tokens_per_step": 128,
     "scheduler.max_chunk": 64,
+    "cache.prefix": "off",
 }
 
 
@@ -158,7 +159,7 @@ class World:
         return self.engine.add_request(job.prompt, job.params, **job.extras)
 
     def take(self, pieces: Sequence[StreamPiece]) -> None:
-        self.least_free = min(self.least_free, self.parts.pools.main.num_free)
+        self.least_free = min(self.least_free, self.parts.pools.main.num_available)
         for piece in pieces:
             trace = self.recorder.trace(piece.request_id)
             trace.pieces.append(piece)
@@ -175,7 +176,7 @@ class World:
 
     def check_clean(self) -> None:
         for pool in self.parts.pools:
-            assert pool.num_free == pool.num_blocks
+            assert pool.num_available == pool.num_blocks
         assert self.parts.table.num_free == self.parts.table.max_slots
         assert self.parts.scheduler.idle and self.parts.scheduler.in_flight == 0
 

@@ -45,7 +45,7 @@ def run(work: Callable[[], Awaitable[object]]) -> None:
 
 def idle(llm: AsyncLLM) -> bool:
     parts = llm._llm._assembly
-    return llm._llm.engine.idle and not llm._listeners and parts.pools.main.num_free == parts.pools.main.num_blocks
+    return llm._llm.engine.idle and not llm._listeners and parts.pools.main.num_available == parts.pools.main.num_blocks
 
 
 def test_several_at_once_equal_one_at_a_time(served: AsyncLLM, alone: list[Trace]) -> None:

@@ -69,7 +69,7 @@ def run(path: Path, places: list[tuple[str, int]]) -> tuple[list[RequestOutput],
         except OSError:
             failures += 1
     parts = llm._assembly
-    assert parts.pools.main.num_free == 8 and parts.table.num_free == 2
+    assert parts.pools.main.num_available == 8 and parts.table.num_free == 2
     return [outputs[request] for request in ids], failures
 
 

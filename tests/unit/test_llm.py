@@ -26,7 +26,7 @@ def llm(tiny: Path) -> LLM:
 def idle(llm: LLM) -> None:
     parts = llm._assembly
     assert llm.engine.idle and not llm._boxes
-    assert parts.pools.main.num_free == parts.pools.main.num_blocks
+    assert parts.pools.main.num_available == parts.pools.main.num_blocks
     assert parts.table.num_free == parts.table.max_slots
 
 
