@@ -110,7 +110,8 @@ class Driver:
     def check_clean(self) -> None:
         """Raise Mismatch unless every block and slot is free and nothing is queued."""
         for name, pool in zip(("main", "window"), self.parts.pools, strict=True):
-            expect(pool.num_available == pool.num_blocks, f"{pool.num_blocks - pool.num_available} {name} blocks were not freed")
+            held = pool.num_blocks - pool.num_available
+            expect(held == 0, f"{held} {name} blocks were not freed")
         table = self.parts.table
         expect(table.num_free == table.max_slots, f"{table.max_slots - table.num_free} slots were not freed")
         expect(self.parts.scheduler.idle and not self.parts.scheduler.in_flight, "the scheduler is not idle")

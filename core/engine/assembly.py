@@ -254,10 +254,7 @@ def assemble(
     checkpoint.release_all()
     table = RequestTable(spec.max_slots, sizes.max_model_len)
     pools, tables = _pools_and_tables(sizes)
-    prefix = None
-    if sizes.prefix is not None:
-        mark = cache_fingerprint(plan, checkpoint, spec, model.caches)
-        prefix = PrefixCache(pools, tables, table.tokens, mark, sizes.prefix)
+    mark = cache_fingerprint(plan, checkpoint, spec, model.caches)
     ratios = sorted({r for r in config.text.compress_ratios[: config.text.num_hidden_layers] if r})
     builder = StepBuilder(plan, table, tables, ratios, spec.block_size, max_rows, sizes.replay)
     return Assembly(
@@ -271,7 +268,7 @@ def assemble(
         tables=tables,
         builder=builder,
         runner=ModelRunner(model, plan, builder, table),
-        prefix=prefix,
+        prefix=None if sizes.prefix is None else PrefixCache(pools, tables, table.tokens, mark, sizes.prefix),
         checkpoint=checkpoint,
         max_model_len=sizes.max_model_len,
     )
