@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tandem.engine.assembly import Assembly
+from tandem.engine.draw_rules import DrawRules
 from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece, TokenLogprob
 from tandem.engine.request_state import RequestState, Sampling
 from tandem.engine.requests import RequestExtras
@@ -121,6 +122,8 @@ class Engine:
             top_p=params.top_p,
             top_k=params.top_k,
             ignore_eos=params.ignore_eos,
+            min_p=params.min_p,
+            priority=params.priority,
         )
         extras = RequestExtras(
             stop_strings=params.stop,
@@ -128,6 +131,7 @@ class Engine:
             logprobs=params.logprobs,
             processed_logprobs=params.processed_logprobs,
             logit_bias=params.logit_bias,
+            rules=DrawRules.of(params),
             embed_rows=embed_rows,
             embed_positions=None if embed_positions is None else checked_positions(embed_positions, len(tokens)),
         )

@@ -17,18 +17,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tandem.engine.draw_rules import DrawRules
 from tandem.errors import RequestError, VersionError
 
 Array = npt.NDArray[Any]
 
-STATE_VERSION = 1
-CONTRACT = (1, 0)  # the contract whose canonical cache layouts the device arrays follow
+STATE_VERSION = 2
+READABLE = (1, 2)  # 1 has no min_p, no priority and no rules
+CONTRACT = (1, 1)  # the contract whose canonical cache layouts the device arrays follow
 DIGEST_BYTES = 32
 PAST_KINDS = ("raw", "processed", "top_ids", "top")
 DEVICE_KINDS = ("main", "index", "window", "compressor", "ngram", "draft")
 
 _MAGIC = b"TNDMREQ\n"
 _ALIGN = 64
+_SINCE_2 = ("min_p", "priority")
 _DTYPES = ("<i4", "<i8", "|u1", "<u2", "<f4")
 
 
@@ -39,8 +42,9 @@ class Sampling:
     Args:
         max_tokens, min_tokens: bounds on the output length.
         seed: unsigned 64-bit seed of the request's random numbers.
-        temperature, top_p, top_k: as in docs/CONTRACT.md; 0 is argmax; a top_k below 1 keeps everything.
+        temperature, top_p, top_k, min_p: as in docs/CONTRACT.md; 0 is argmax; a top_k below 1 keeps everything.
         ignore_eos: whether the model's end token is an ordinary token.
+        priority: requests of a lower number go first.
 
     Raises:
         RequestError: a number is out of range; temperature and top_p are judged as float32, as they are used.
@@ -53,6 +57,8 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = -1
     ignore_eos: bool = False
+    min_p: float = 0.0
+    priority: int = 0
 
     def __post_init__(self) -> None:
         with np.errstate(over="ignore"):
@@ -61,6 +67,8 @@ class Sampling:
             raise _out_of_range("temperature", self.temperature, "a finite number of at least 0")
         if not 0 < top_p <= 1:
             raise _out_of_range("top_p", self.top_p, "a number above 0 and at most 1")
+        if not 0 <= self.min_p <= 1:
+            raise _out_of_range("min_p", self.min_p, "a number from 0 to 1")
         if not 1 <= self.max_tokens < 1 << 31:
             raise _out_of_range("max_tokens", self.max_tokens, "an integer of at least 1")
         if not 0 <= self.min_tokens <= self.max_tokens:
@@ -71,6 +79,8 @@ class Sampling:
             raise _out_of_range("top_k", self.top_k, "an integer of at least 1, or -1")
         if not 0 <= self.seed < 1 << 64:
             raise _out_of_range("seed", self.seed, "an unsigned 64-bit integer")
+        if not -(1 << 31) <= self.priority < 1 << 31:
+            raise _out_of_range("priority", self.priority, "a signed 32-bit integer")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +96,7 @@ class RequestState:
         sampling: see `Sampling`.
         roles: uint8 [n] or None for plain text.
         media_digest: 32 bytes or none.
-        stop_strings, stop_token_ids, logprobs, processed_logprobs, logit_bias, embed_rows, embed_positions: see
+        stop_strings, stop_token_ids, logprobs, processed_logprobs, logit_bias, rules, embed_rows, embed_positions: see
             `tandem.engine.requests.RequestExtras`.
         past_logprobs: logprobs of the output so far where they are asked for: ``raw`` and ``processed`` float32
             [m], ``top_ids`` int32 and ``top`` float32 [m, k], m being n - prompt_len.
@@ -111,6 +121,7 @@ class RequestState:
     logprobs: int | None = None
     processed_logprobs: bool = False
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    rules: DrawRules = field(default_factory=DrawRules)
     embed_rows: Array | None = None
     embed_positions: Array | None = None
     past_logprobs: Mapping[str, Array] = field(default_factory=dict)
@@ -120,7 +131,7 @@ class RequestState:
     contract: tuple[int, int] = CONTRACT
 
     def __post_init__(self) -> None:
-        _check_version(self.version, self.contract)
+        _check_version(self.version, self.contract, (STATE_VERSION,))
         length = len(self.tokens)
         _require(self.tokens.dtype == np.int32 and self.tokens.ndim == 1, "tokens", "they are not int32 [n]")
         _require(1 <= self.prompt_len <= length, "prompt_len", f"{self.prompt_len} of {length} tokens")
@@ -172,6 +183,7 @@ class RequestState:
             "stop_token_ids": list(self.stop_token_ids),
             "logprobs": self.logprobs,
             "processed_logprobs": self.processed_logprobs,
+            "rules": self.rules.to_json(),
             "arrays": entries,
         }
         text = json.dumps(header).encode()
@@ -201,7 +213,7 @@ class RequestState:
         """
         header, payload = _split(data)
         try:
-            _check_version(header["version"], tuple(header["contract"]))
+            _check_version(header["version"], tuple(header["contract"]), READABLE)
             arrays = {entry["name"]: _read_array(entry, payload) for entry in header["arrays"]}
             return cls(
                 tokens=arrays["tokens"],
@@ -209,7 +221,7 @@ class RequestState:
                 num_computed=_integer(header, "num_computed"),
                 rng_position=_integer(header, "rng_position"),
                 window_start=_integer(header, "window_start"),
-                sampling=_read_sampling(header["sampling"]),
+                sampling=_read_sampling(header["sampling"], header["version"]),
                 roles=arrays.get("roles"),
                 media_digest=bytes.fromhex(header["media_digest"]),
                 stop_strings=tuple(str(text) for text in header["stop_strings"]),
@@ -217,11 +229,11 @@ class RequestState:
                 logprobs=None if header["logprobs"] is None else _integer(header, "logprobs"),
                 processed_logprobs=bool(header["processed_logprobs"]),
                 logit_bias=_read_bias(arrays),
+                rules=DrawRules.from_json(header["rules"] if header["version"] > 1 else {}),
                 embed_rows=arrays.get("embed_rows"),
                 embed_positions=arrays.get("embed_positions"),
                 past_logprobs=_under("past/", arrays),
                 device=_under("device/", arrays),
-                version=header["version"],
                 contract=(header["contract"][0], header["contract"][1]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -265,12 +277,13 @@ def _read_bias(arrays: Mapping[str, Array]) -> dict[int, float]:
     return dict(zip(arrays["bias_ids"].tolist(), arrays["bias_values"].tolist(), strict=True))
 
 
-def _read_sampling(raw: Mapping[str, Any]) -> Sampling:
+def _read_sampling(raw: Mapping[str, Any], version: int) -> Sampling:
     kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "bool": (bool,)}
-    for item in fields(Sampling):
+    known = [item for item in fields(Sampling) if version > 1 or item.name not in _SINCE_2]
+    for item in known:
         value = raw[item.name]
         _require(type(value) in kinds[str(item.type)], f"sampling.{item.name}", f"it is {value!r}")
-    return Sampling(**{item.name: raw[item.name] for item in fields(Sampling)})
+    return Sampling(**{item.name: raw[item.name] for item in known})
 
 
 def _integer(header: Mapping[str, Any], name: str) -> int:
@@ -279,13 +292,13 @@ def _integer(header: Mapping[str, Any], name: str) -> int:
     return int(value)
 
 
-def _check_version(version: object, contract: tuple[Any, ...]) -> None:
+def _check_version(version: object, contract: tuple[Any, ...], readable: tuple[int, ...]) -> None:
     known = len(contract) == 2 and contract[0] == CONTRACT[0] and contract[1] <= CONTRACT[1]
-    if version != STATE_VERSION or not known:
+    if type(version) is not int or version not in readable or not known:
         raise VersionError(
             "a request state was written by another version",
             where="RequestState",
-            why=f"state version {version}, contract {contract}; read here: {STATE_VERSION}, {CONTRACT}",
+            why=f"state version {version}, contract {contract}; read here: {readable}, {CONTRACT}",
             fix="export it again with this version, or send the prompt anew",
         )
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import enum
 import heapq
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tandem.cache.pool import AccountingError
+from tandem.engine.extras import RequestExtras as RequestExtras  # the table's callers make them
 from tandem.engine.request_state import DIGEST_BYTES, RequestState, Sampling
 from tandem.errors import CapacityError, RequestError
 
@@ -31,39 +30,6 @@ class Status(enum.IntEnum):
     NEW = 1  # filled in, not yet given to the scheduler
     WAITING = 2  # queued, holds no blocks
     RUNNING = 3  # may hold blocks and get rows
-
-
-@dataclass(frozen=True, slots=True)
-class RequestExtras:
-    """Parts of a request that are not numbers by slot.
-
-    Args:
-        stop_strings: texts that end the output.
-        stop_token_ids: tokens that end the output, besides the model's own.
-        logprobs: alternatives to report per token, None for no logprobs.
-        processed_logprobs: whether logprobs of the filtered distribution are reported too.
-        logit_bias: token id -> number added to its logit.
-        embed_rows: [N, H] float32, or uint16 holding bfloat16 bits: rows that replace embeddings.
-        embed_positions: int32 [N], the positions they replace.
-    """
-
-    stop_strings: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    logprobs: int | None = None
-    processed_logprobs: bool = False
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    embed_rows: npt.NDArray[np.generic] | None = None
-    embed_positions: Int32 | None = None
-
-
-    def to_fields(self) -> dict[str, Any]:
-        """The values by name; `RequestState` calls them the same."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
-
-    @classmethod
-    def of(cls, state: RequestState) -> RequestExtras:
-        """The extras of a portable state."""
-        return cls(**{item.name: getattr(state, item.name) for item in fields(cls)})
 
 
 _NO_EXTRAS = RequestExtras()
@@ -86,7 +52,7 @@ class RequestTable:
         max_tokens, min_tokens: int32, bounds on the output.
         limit: int32, prompt_len + max_tokens; a row exists for positions below limit - 1.
         ignore_eos: bool.
-        temperature, top_p: float32.  top_k: int32.  seed: int64, the bits of an unsigned seed.
+        temperature, top_p, min_p: float32.  top_k, priority: int32.  seed: int64, the bits of an unsigned seed.
         arrival: int64, grows with every request; older requests go first.
         epoch: int64, changes whenever what is in flight for the slot stops counting.
         has_roles: bool, whether any role is not 0.
@@ -107,11 +73,12 @@ class RequestTable:
         self.status = np.zeros(max_slots, dtype=np.uint8)
         self.prompt_len, self.num_tokens, self.num_computed = (self._ints() for _ in range(3))
         self.num_pending, self.max_tokens, self.min_tokens = (self._ints() for _ in range(3))
-        self.limit, self.top_k, self.preemptions = (self._ints() for _ in range(3))
+        self.limit, self.top_k, self.preemptions, self.priority = (self._ints() for _ in range(4))
         self.ignore_eos = np.zeros(max_slots, dtype=np.bool_)
         self.has_roles = np.zeros(max_slots, dtype=np.bool_)
         self.temperature = np.zeros(max_slots, dtype=np.float32)
         self.top_p = np.ones(max_slots, dtype=np.float32)
+        self.min_p = np.zeros(max_slots, dtype=np.float32)
         self.seed = np.zeros(max_slots, dtype=np.int64)
         self.arrival = np.zeros(max_slots, dtype=np.int64)
         self.epoch = np.zeros(max_slots, dtype=np.int64)
@@ -210,6 +177,7 @@ class RequestTable:
         self.limit[slot] = len(tokens) + sampling.max_tokens
         self.temperature[slot], self.top_p[slot] = sampling.temperature, sampling.top_p
         self.top_k[slot], self.ignore_eos[slot] = sampling.top_k, sampling.ignore_eos
+        self.min_p[slot], self.priority[slot] = sampling.min_p, sampling.priority
         self.seed[slot] = np.uint64(sampling.seed).astype(np.int64)
         self.arrival[slot] = self._arrivals
         self._arrivals += 1
@@ -266,6 +234,8 @@ class RequestTable:
             top_p=float(self.top_p[slot]),
             top_k=int(self.top_k[slot]),
             ignore_eos=bool(self.ignore_eos[slot]),
+            min_p=float(self.min_p[slot]),
+            priority=int(self.priority[slot]),
         )
 
     def export_state(self, slot: int) -> RequestState:

@@ -200,7 +200,7 @@ def _newest(ring: Array, length: int) -> Array:
 
 
 def params_of(state: RequestState) -> SamplingParams:
-    """The sampling parameters a state was made from (temperature and top_p as float32).
+    """The sampling parameters a state was made from (temperature, top_p and min_p as float32; of n outputs, one).
 
     Raises:
         RequestError: they cannot be used.
@@ -219,6 +219,9 @@ def params_of(state: RequestState) -> SamplingParams:
         logprobs=state.logprobs,
         processed_logprobs=state.processed_logprobs,
         logit_bias=state.logit_bias,
+        min_p=numbers.min_p,
+        priority=numbers.priority,
+        **state.rules.to_fields(),
     )
 
 

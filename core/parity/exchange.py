@@ -18,6 +18,7 @@ import torch
 from tandem.config import EngineConfig
 from tandem.contract.backend import Backend
 from tandem.engine.assembly import assemble
+from tandem.engine.draw_rules import DrawRules
 from tandem.engine.engine import Engine
 from tandem.engine.outputs import RequestOutput
 from tandem.engine.request_state import RequestState, Sampling
@@ -158,11 +159,11 @@ def compare_continued(trace: Trace, outputs: Sequence[RequestOutput]) -> list[Co
 
 
 def _tree(state: RequestState, writer: TraceWriter) -> dict[str, Any]:
-    if state.embed_rows is not None or state.past_logprobs or state.logit_bias:
+    if state.embed_rows is not None or state.past_logprobs or state.logit_bias or state.rules != DrawRules():
         raise RequestError(
             "a request cannot be exported to files",
             where="parity kv-export",
-            why="it has embedded rows, logprobs or a logit bias",
+            why="it has embedded rows, logprobs, a logit bias, penalties, bad words, forced tokens or a deadline",
             fix="export a plain text request",
         )
     arrays = {"tokens": state.tokens} | {f"device/{name}": array for name, array in state.device.items()}
@@ -216,9 +217,10 @@ def _state(tree: Any, trace: Trace, where: str) -> RequestState:
 
 def _sampling(numbers: dict[str, Any], where: str) -> Sampling:
     kinds = {name: type(value) for name, value in asdict(Sampling(1)).items()}
-    keys(numbers, set(kinds), set(), where)
-    for name, kind in kinds.items():
-        value = numbers[name]
+    newer = {"min_p", "priority"}  # files of contract 1.0 lack them
+    keys(numbers, set(kinds) - newer, newer, where)
+    for name, value in numbers.items():
+        kind = kinds[name]
         fits = type(value) is kind or (kind is float and type(value) is int)
         require(fits, where, f"sampling.{name} is {str(value)[:40]}")
     return Sampling(**numbers)

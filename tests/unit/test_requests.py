@@ -11,11 +11,15 @@ import pytest
 
 from tandem.cache.pool import AccountingError
 from tandem.contract.opspec import CONTRACT_VERSION
+from tandem.engine.draw_rules import DrawRules
 from tandem.engine.request_state import CONTRACT, RequestState, Sampling
 from tandem.engine.requests import RequestExtras, RequestTable, Status
 from tandem.errors import CapacityError, RequestError, VersionError
 
 DIGEST = bytes(range(32))
+
+
+RULES = DrawRules(1.5, -0.5, 0.25, ("bad", "wörd"), (7, -1, 8), 3, 2.5)
 
 
 def full_state() -> RequestState:
@@ -24,7 +28,11 @@ def full_state() -> RequestState:
         prompt_len=3,
         num_computed=4,
         rng_position=4,
-        sampling=Sampling(max_tokens=9, min_tokens=2, seed=2**64 - 1, temperature=0.5, top_p=0.75, top_k=11),
+        sampling=Sampling(
+            max_tokens=9, min_tokens=2, seed=2**64 - 1, temperature=0.5, top_p=0.75, top_k=11, min_p=0.25,
+            priority=-3,
+        ),
+        rules=RULES,
         roles=np.array([0, 1, 2, 0], dtype=np.uint8),
         media_digest=DIGEST,
         stop_strings=("\n\n", "Ende — 完"),
@@ -155,6 +163,9 @@ def test_bad_media_parts_are_refused(more):
         {"min_tokens": 3},
         {"min_tokens": -1},
         {"top_k": -2},
+        {"min_p": 1.01},
+        {"min_p": float("nan")},
+        {"priority": 2**31},
         {"seed": -1},
         {"seed": 2**64},
     ],
@@ -171,8 +182,8 @@ def test_table_of_no_size_is_refused():
             RequestTable(*size)
 
 
-def test_contract_pair_is_of_the_major_of_the_core():
-    assert CONTRACT[0] == CONTRACT_VERSION[0] and CONTRACT <= CONTRACT_VERSION
+def test_contract_pair_is_the_contract_of_the_core():
+    assert CONTRACT == CONTRACT_VERSION
 
 
 def test_state_survives_bytes():
@@ -185,7 +196,7 @@ def test_state_survives_bytes():
     for name, array in state.device.items():
         assert again.device[name].dtype == array.dtype and again.device[name].shape == array.shape
         assert again.device[name].tobytes() == array.tobytes()
-    plain = ("prompt_len", "num_computed", "rng_position", "sampling", "media_digest", "stop_strings")
+    plain = ("prompt_len", "num_computed", "rng_position", "sampling", "rules", "media_digest", "stop_strings")
     for name in (*plain, "stop_token_ids", "logprobs", "window_start", "version", "contract"):
         assert getattr(again, name) == getattr(state, name)
     assert again.to_bytes() == state.to_bytes()
@@ -199,12 +210,32 @@ def test_state_bytes_follow_the_documented_form():
     assert payload[:16] == struct.pack("<4i", 5, 6, 7, 8)
 
 
-@pytest.mark.parametrize("pair", [(2, [1, 0]), (0, [1, 0]), (1, [2, 0]), (1, [1, 99]), (1, [1])])
+@pytest.mark.parametrize("pair", [(3, [1, 0]), (0, [1, 0]), (True, [1, 0]), (1, [2, 0]), (1, [1, 99]), (1, [1])])
 def test_other_versions_are_refused(pair):
     header, payload = parts(full_state().to_bytes())
     header["version"], header["contract"] = pair
     with pytest.raises(VersionError):
         RequestState.from_bytes(seal(header, payload))
+
+
+def test_states_of_the_first_form_are_read_as_what_they_meant():
+    """They have no min_p, priority or rules: nothing of that kind was asked for.  They are written in the new form."""
+    header, payload = parts(full_state().to_bytes())
+    del header["rules"], header["sampling"]["min_p"], header["sampling"]["priority"]
+    state = RequestState.from_bytes(seal(header | {"version": 1, "contract": [1, 0]}, payload))
+    assert (state.sampling.min_p, state.sampling.priority, state.rules) == (0.0, 0, DrawRules())
+    assert state.sampling.top_k == 11 and state.version == 2
+    with pytest.raises(RequestError):
+        RequestState.from_bytes(seal(header, payload))  # the new form without its fields
+
+
+@pytest.mark.parametrize(
+    "rules", [{"unknown": 1}, {"frequency_penalty": 3}, {"bad_words": 5}, {"forced_token_ids": [-2]}]
+)
+def test_rules_of_a_state_are_checked(rules):
+    header, payload = parts(full_state().to_bytes())
+    with pytest.raises(RequestError):
+        RequestState.from_bytes(seal(header | {"rules": header["rules"] | rules}, payload))
 
 
 def test_every_damaged_byte_and_every_cut_is_noticed():
@@ -251,7 +282,8 @@ def test_headers_that_contradict_themselves_are_refused(change):
 
 def test_sampling_numbers_of_a_state_are_checked():
     header, payload = parts(full_state().to_bytes())
-    for change in ({"top_p": 0.0}, {"seed": 1.5}, {"ignore_eos": 1}, {"temperature": float("nan")}):
+    wrong = ({"top_p": 0.0}, {"min_p": 1.5}, {"priority": 2**31}, {"seed": 1.5}, {"ignore_eos": 1})
+    for change in (*wrong, {"temperature": float("nan")}):
         with pytest.raises(RequestError):
             RequestState.from_bytes(seal(header | {"sampling": header["sampling"] | change}, payload))
 
@@ -271,10 +303,11 @@ def test_a_request_moves_between_tables():
         stop_strings=("stop",),
         stop_token_ids=(2,),
         logprobs=3,
+        rules=RULES,
         embed_rows=np.ones((1, 4), np.uint16),
         embed_positions=np.array([1], np.int32),
     )
-    sampling = Sampling(max_tokens=5, seed=12, temperature=0.7, top_p=0.9)
+    sampling = Sampling(max_tokens=5, seed=12, temperature=0.7, top_p=0.9, min_p=0.125, priority=-4)
     slot = source.create([4, 5, 6], sampling, roles=[0, 1, 0], media_digest=DIGEST, extras=extras)
     source.append(np.array([slot], np.int32), np.array([7], np.int32))
     source.num_computed[slot] = 3
@@ -291,6 +324,7 @@ def test_a_request_moves_between_tables():
     assert target.num_computed[new] == 0 and target.limit[new] == 8
     moved = target.extras(new)
     assert (moved.stop_strings, moved.stop_token_ids, moved.logprobs) == (("stop",), (2,), 3)
+    assert moved.rules == RULES and target.priority[new] == -4 and target.min_p[new] == 0.125
     assert moved.embed_rows.tolist() == [[1, 1, 1, 1]] and moved.embed_positions.tolist() == [1]
     assert target.export_state(new).tokens.tolist() == [4, 5, 6, 7]
 
