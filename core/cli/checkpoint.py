@@ -10,7 +10,7 @@ from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
-from tandem.checkpoint.inventory import TensorSpec, tensor_inventory
+from tandem.checkpoint.inventory import TensorGroup, TensorSpec, tensor_inventory
 from tandem.checkpoint.reader import Checkpoint
 from tandem.checkpoint.tiny import make_tiny
 from tandem.checkpoint.totals import InventoryTotals, inventory_totals
@@ -69,7 +69,8 @@ def _inspect(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"directory": str(args.directory), "groups": groups, "totals": asdict(totals)}))
         return 0
-    print(f"{args.directory}: complete ({', '.join(groups)}; this version runs text)\n")
+    runs = ", ".join(group for group in groups if group != TensorGroup.VISION.value)
+    print(f"{args.directory}: complete ({', '.join(groups)}; this version runs {runs})\n")
     _print_rows(("part", "tensors", "bytes", "parameters"), _group_rows(specs))
     _print_totals(totals)
     return 0

@@ -32,7 +32,8 @@ class TinyModel:
         config = ModelConfig.from_file(checkpoint / "config.json")
         window_columns = COLUMNS * BLOCK // WINDOW_BLOCK
         sizes = SLOTS * COLUMNS, SLOTS * window_columns, SLOTS
-        spec = CacheSpec(BLOCK, WINDOW_BLOCK, *sizes, draft_tokens=draft_tokens)
+        backtrack = 2 * (draft_tokens + 1) if draft_tokens else 0
+        spec = CacheSpec(BLOCK, WINDOW_BLOCK, *sizes, backtrack, draft_tokens)
         with Checkpoint.open(checkpoint) as source:
             self.model = build_model(
                 self.plan, source, config, checkpoint / "tokenizer.json", spec,

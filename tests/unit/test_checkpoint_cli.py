@@ -26,7 +26,7 @@ def test_make_and_inspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert out in capsys.readouterr().out
     assert run("inspect", out) == 0
     shown = capsys.readouterr().out
-    assert "complete (dspark, text, vision; this version runs text)" in shown and "engram" in shown
+    assert "complete (dspark, text, vision; this version runs dspark, text)" in shown and "engram" in shown
     assert run("inspect", out, "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["groups"] == ["dspark", "text", "vision"]
