@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tandem.config import load_config
 from tandem.engine.assembly import Assembly, assemble
 from tandem.engine.engine import Engine
+from tandem.engine.request_state import RequestState, Sampling
 from tandem.model.registry import Model
 from tandem.model.step import StepInput
 from tandem.sampling.params import SamplingParams
@@ -25,22 +27,39 @@ class EngineScorer:
     Args:
         directory: the checkpoint.
         backend: registered backend name.
+        more: other engine options.
 
     Raises:
         TandemError: the checkpoint cannot be loaded.
     """
 
-    def __init__(self, directory: Path, backend: str = "cpu") -> None:
+    def __init__(self, directory: Path, backend: str = "cpu", more: Mapping[str, Any] | None = None) -> None:
         options = {"model.path": str(directory), "model.max_model_len": LONGEST, "scheduler.max_slots": 1}
-        self._parts: Assembly = assemble(load_config(env={}, args=options | {"backend.name": backend}), None, False)
+        options |= {"backend.name": backend, **(more or {})}
+        self._parts: Assembly = assemble(load_config(env={}, args=options), None, False)
         self._watch = _Watch(self._parts.runner.model)
         self._parts.runner.model = self._watch
         self._engine = Engine(self._parts)
 
     def logits(self, tokens: Sequence[int]) -> Tensor:
         """Token ids [T], T < 4096 -> logits f32 [T, V]; row t predicts the token after t."""
+        params = SamplingParams(max_tokens=1, temperature=0.0)
+        return self._run(tokens, lambda: self._engine.add_request(tokens, params))
+
+    def continued(self, tokens: Sequence[int], prompt_len: int) -> Tensor:
+        """As `logits`, where the tokens from ``prompt_len`` on are an output of the prompt before."""
+        state = RequestState(
+            tokens=np.array(tokens, dtype=np.int32),
+            prompt_len=prompt_len,
+            num_computed=0,
+            rng_position=len(tokens),
+            sampling=Sampling(max_tokens=len(tokens) - prompt_len + 1, temperature=0.0, ignore_eos=True),
+        )
+        return self._run(tokens, lambda: self._engine.import_request(state))
+
+    def _run(self, tokens: Sequence[int], ask: Callable[[], int]) -> Tensor:
         self._watch.rows.clear()
-        self._engine.add_request(tokens, SamplingParams(max_tokens=1, temperature=0.0))
+        ask()
         while not self._engine.idle:
             self._engine.step()
         result = torch.cat(self._watch.rows)

@@ -126,6 +126,23 @@ def experts_plot(report: Report, path: Path) -> None:
     _save(figure, path)
 
 
+def replay_plot(report: Report, path: Path) -> None:
+    """Divergence after the prompt and in its continuation by prompt length, a line for each number of kept rows."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
+    keeps = sorted({row["keep"] for row in report["rows"]})
+    for side, key, title in zip(axes, ("first", "rest"), ("token after the prompt", "continuation"), strict=True):
+        for keep, colour in zip(keeps, (_INK, _SECOND, _THIRD, "#8060a0", "#c09020"), strict=False):
+            rows = [row for row in report["rows"] if row["keep"] == keep and row[key]["kl"] > 0]
+            side.plot(
+                [row["length"] for row in rows], [row[key]["kl"] for row in rows], "o-", markersize=3, color=colour,
+                label=f"keep {keep}",
+            )  # fmt: skip
+        side.set(xscale="log", yscale="log", xlabel="tokens in the prompt", title=title)
+    axes[0].set_ylabel("KL from off, nats")
+    axes[0].legend(fontsize=8)
+    _save(figure, path)
+
+
 def ablation_plot(report: Report, path: Path) -> None:
     """Mean bits per byte of each variant, every seed as a dot."""
     figure, axes = plt.subplots(figsize=(9, 3.4))
