@@ -135,8 +135,7 @@ class BlockPool:
         self._idle += int(np.count_nonzero(self._kept[unique] & (left == 1)))
         self._refs[unique] = left
         freed: Ids = unique[left == 0]
-        self._stack[self._free : self._free + len(freed)] = freed
-        self._free += len(freed)
+        self._put_back(freed)
         return freed
 
     def keep(self, ids: npt.ArrayLike) -> None:
@@ -148,7 +147,9 @@ class BlockPool:
         held = self._checked(ids)
         if self._kept[held].any():
             raise _misuse("a block was cached twice", f"ids {held[self._kept[held]].tolist()}")
-        self.share(held)
+        if held.size and self._refs[held].min() < 1:
+            raise _misuse("a free block was cached", f"ids {held[self._refs[held] < 1].tolist()} have no owner")
+        self._refs[held] += 1
         self._kept[held] = True
 
     def drop(self, ids: npt.ArrayLike) -> Ids:
@@ -163,14 +164,21 @@ class BlockPool:
         held = self._checked(ids)
         if not self._kept[held].all():
             raise _misuse("a block that is not cached was dropped", f"ids {held[~self._kept[held]].tolist()}")
-        self._idle -= int(np.count_nonzero(self._refs[held] == 1))
+        freed: Ids = held[self._refs[held] == 1]
+        self._idle -= len(freed)
         self._kept[held] = False
-        return self.release(held)
+        self._refs[held] -= 1
+        self._put_back(freed)
+        return freed
 
     def idle(self, ids: npt.ArrayLike) -> int:
         """How many of these blocks (int [n], distinct) only the cache holds."""
         held = self._checked(ids)
         return int(np.count_nonzero(self._kept[held] & (self._refs[held] == 1)))
+
+    def _put_back(self, freed: Ids) -> None:
+        self._stack[self._free : self._free + len(freed)] = freed
+        self._free += len(freed)
 
     def _checked(self, ids: npt.ArrayLike) -> Ids:
         found = np.atleast_1d(np.asarray(ids))

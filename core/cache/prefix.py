@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tandem.cache.hashing import PLAIN, Identity, block_key
 from tandem.cache.nodes import Node, Pages, Tree
 from tandem.cache.pool import AccountingError, BlockPool
+from tandem.cache.recount import recount
 
 if TYPE_CHECKING:
     from tandem.cache.space import Pools, Tables
@@ -143,7 +144,7 @@ class PrefixCache:
         most = len(tokens) - 1 if limit is None else min(limit, len(tokens) - 1)
         path: list[Node] = []
         while not identity.private and (len(path) + 1) * self._size <= most:
-            node = self._find(path[-1] if path else None, tokens, len(path), identity)[1]
+            node = self._find(path[-1] if path else None, tokens, len(path), identity)
             if node is None:
                 break
             path.append(node)
@@ -195,8 +196,16 @@ class PrefixCache:
         Call it before pages that have passed are freed.
         """
         full = lengths // self._size
-        for i in np.flatnonzero(full > self._noted[slots]).tolist():
-            self._note(int(slots[i]), int(full[i]))
+        todo = np.flatnonzero(full > self._noted[slots]).tolist()
+        if not todo:
+            return
+        fresh: list[Node] = []
+        paged: list[Node] = []
+        for i in todo:
+            self._note(int(slots[i]), int(full[i]), fresh, paged)
+        # In one go: nothing is given up while blocks are noted.
+        self._pools.main.keep([node.block for node in fresh])
+        self._pools.window.keep(np.concatenate([_NO_IDS, *(node.pages for node in paged if node.pages is not None)]))
 
     def forget(self, slot: int) -> None:
         """A slot gives its blocks back; what is cached of it stays."""
@@ -204,23 +213,31 @@ class PrefixCache:
         if tip is not None and tip.alive:
             self._now += 1
             tip.used = self._now
+            if tip.pages is not None:
+                self._order.warm(tip)
         self._tips[slot], self._noted[slot], self._identities[slot] = None, _NEVER, PLAIN
 
-    def _note(self, slot: int, full: int) -> None:
+    def _note(self, slot: int, full: int, fresh: list[Node], paged: list[Node]) -> None:
+        """Note one slot; nodes that are new, and nodes that were given pages, are added to the lists."""
         self._now += 1
         tip, done = self._tips[slot], int(self._noted[slot])
         if tip is not None and not tip.alive:
             tip, done = None, 0  # given up meanwhile; the slot still holds every block
         identity, row = self._identities[slot], self._tokens[slot]
         for index in range(done, full):
-            key, node = self._find(tip, row, index, identity)
-            if node is None and self._tree.get(key) is not None:
+            key, own, context = self._name(tip, row, index, identity)
+            node = self._tree.get(key)
+            if node is None:
+                block = int(self._tables.main.table[slot, index])
+                node = Node(key, tip, own.copy(), context, block, self._now)
+                self._tree.add(node)
+                fresh.append(node)
+            elif not node.holds(tip, own, context):
                 self._noted[slot] = _NEVER  # another block has this key, so the rest cannot be named
                 return
-            if node is None:
-                node = self._insert(slot, tip, key, index, identity)
             node.used = self._now
-            self._take_pages(slot, node, index)
+            if node.pages is None and self._take_pages(slot, node, index):
+                paged.append(node)
             self._pass(tip)
             tip = node
         if tip is not None and tip.pages is not None:
@@ -236,40 +253,31 @@ class PrefixCache:
         else:
             self._order.cool(node)
 
-    def _find(self, parent: Node | None, tokens: Int32, index: int, identity: Identity) -> tuple[bytes, Node | None]:
-        """Key of block ``index`` after ``parent``, and its node if it is cached: tokens and context are compared."""
+    def _name(
+        self, parent: Node | None, tokens: Int32, index: int, identity: Identity
+    ) -> tuple[bytes, Int32, bytes]:
+        """Key, tokens (a view) and context of block ``index`` after ``parent``."""
         start = index * self._size
         own, context = tokens[start : start + self._size], identity.context(start, start + self._size)
-        key = block_key(self._fingerprint, parent.key if parent is not None else b"", own, context)
+        return block_key(self._fingerprint, parent.key if parent is not None else b"", own, context), own, context
+
+    def _find(self, parent: Node | None, tokens: Int32, index: int, identity: Identity) -> Node | None:
+        """The node of block ``index``; a key that is equal is not enough, tokens and context are compared."""
+        key, own, context = self._name(parent, tokens, index, identity)
         node = self._tree.get(key)
-        return key, node if node is not None and node.holds(parent, own, context) else None
+        return node if node is not None and node.holds(parent, own, context) else None
 
-    def _insert(self, slot: int, parent: Node | None, key: bytes, index: int, identity: Identity) -> Node:
-        start = index * self._size
-        end = start + self._size
-        node = Node(
-            key=key,
-            parent=parent,
-            tokens=self._tokens[slot, start:end].copy(),
-            context=identity.context(start, end),
-            block=int(self._tables.main.table[slot, index]),
-            used=self._now,
-        )
-        self._pools.main.keep([node.block])
-        self._tree.add(node)
-        return node
-
-    def _take_pages(self, slot: int, node: Node, index: int) -> None:
-        """Let a node without pages have those of a slot, if the slot still holds them and they are exact."""
-        if node.pages is not None or self._limits.replay:
-            return
-        window = self._tables.window
-        numbers = np.arange(index * self._per_block + self._skip, (index + 1) * self._per_block)
-        if numbers.size and (numbers[0] < window.first[slot] or numbers[-1] >= window.end[slot]):
-            return
-        node.pages = window.table[slot, numbers % window.columns]
-        self._pools.window.keep(node.pages)
+    def _take_pages(self, slot: int, node: Node, index: int) -> bool:
+        """Let a node have the pages of a slot, if the slot still holds them all and they are exact."""
+        if self._limits.replay:
+            return False
+        window, size = self._tables.window, self._per_block
+        first, end = index * size + self._skip, (index + 1) * size
+        if first < end and (first < window.first[slot] or end > window.end[slot]):
+            return False
+        node.pages = window.table[slot, np.arange(first, end) % window.columns]
         self._order.cool(node)
+        return True
 
     def _resumable(self, path: list[Node], identity: Identity) -> bool:
         length = len(path) * self._size
@@ -358,38 +366,10 @@ class PrefixCache:
         self._pools.main.drop([leaf.block])
         self._stats.evicted_blocks += 1
 
-    # -- for tests and long runs ---------------------------------------------------------------
-
     def check(self) -> None:
-        """Recount everything.
+        """Recount everything, for tests and long runs.
 
         Raises:
-            AccountingError: the pools and the tree disagree.
+            AccountingError: the pools, the nodes and the order of giving up disagree.
         """
-        children: dict[Node, int] = {}
-        blocks, pages = [], []
-        for node in self._tree:
-            blocks.append(node.block)
-            if node.pages is not None:
-                pages += node.pages.tolist()
-            if node.parent is not None:
-                children[node.parent] = children.get(node.parent, 0) + 1
-                if not node.parent.alive:
-                    raise _miscounted("a cached block has lost its parent")
-        for node in self._tree:
-            if node.children != children.get(node, 0):
-                raise _miscounted("a cached block counts its children wrong")
-            if not (node.children or node.queued):
-                raise _miscounted("a leaf is not in the order of leaves")
-        ordered = {id(node) for node in self._order.in_order()}
-        if ordered != {id(node) for node in self._tree if node.pages is not None}:
-            raise _miscounted("the order of pages is not that of the nodes that hold pages")
-        for pool, ids in ((self._pools.main, blocks), (self._pools.window, pages)):
-            if sorted(ids) != pool.kept.tolist():
-                raise _miscounted("the cache holds other blocks than its nodes say")
-            if pool.num_idle != int(np.count_nonzero(pool.ref_counts[pool.kept] == 1)):
-                raise _miscounted("idle blocks are counted wrong")
-
-
-def _miscounted(what: str) -> AccountingError:
-    return AccountingError(what, where="PrefixCache.check", why="found by recounting", fix="report this")
+        recount(self._pools, self._tree, self._order)

@@ -1,4 +1,4 @@
-"""`tandem bench`: tokens per second of prefill or decode, and where a step's time goes."""
+"""`tandem bench`: tokens per second of prefill or decode, and where a step's time goes; and what needs no model."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.cli import bench_prefix
 from tandem.cli.options import add_engine_flags, engine_config, positive
 from tandem.engine.engine import StepStats
 from tandem.engine.llm import LLM
@@ -20,8 +21,14 @@ PARTS = ("schedule", "forward", "sample", "deliver")
 
 def add_parser(subparsers: Any) -> None:
     """Register the command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser("bench", help="measure prefill or decode speed")
-    parser.add_argument("phase", choices=("prefill", "decode"))
+    parser: argparse.ArgumentParser = subparsers.add_parser("bench", help="measure speed")
+    subjects = parser.add_subparsers(dest="phase", required=True, metavar="SUBJECT")
+    for phase in ("prefill", "decode"):
+        _add_phase(subjects.add_parser(phase, help=f"tokens per second of {phase}"))
+    bench_prefix.add_parser(subjects)
+
+
+def _add_phase(parser: argparse.ArgumentParser) -> None:
     add_engine_flags(parser)
     parser.add_argument("--batch", type=positive, default=1, help="requests at once (%(default)s)")
     parser.add_argument("--prompt-tokens", type=positive, default=128, help="length of each prompt (%(default)s)")
