@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import llguidance
 
 from tandem.errors import RequestError, TandemError, TokenizerError
-from tandem.structured.checker import Checker
+from tandem.structured.checker import Checker, closing
 from tandem.structured.grammars import matcher, parser_limits, unusable
 from tandem.structured.guide import Guide
 from tandem.structured.spec import StructuredSpec
@@ -84,7 +84,11 @@ class Ticket:
             RequestError: the form is invalid or over a budget.
             TimeoutError: it was not ready within `timeout` seconds.
         """
-        return Compiled(self._future.result(timeout), self._spec, self._vocab_size, self._eos_id)
+        try:
+            template = self._future.result(timeout)
+        except CancelledError as error:
+            raise closing() from error
+        return Compiled(template, self._spec, self._vocab_size, self._eos_id)
 
 
 class Compiler:
@@ -123,9 +127,11 @@ class Compiler:
             self._closed = True
             pool, checkers = self._pool, list(self._checkers)
         for checker in checkers:
-            checker.close()
+            checker.stop()
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
+        for checker in checkers:
+            checker.close()
 
     def _future(self, spec: StructuredSpec) -> _Template:
         key = _Key(spec.kind, spec.source)
@@ -140,7 +146,7 @@ class Compiler:
             if key in self._pending:
                 return self._pending[key]
             if self._closed:
-                return _failed(unusable("the engine is closing"))
+                return _failed(closing())
             if len(self._pending) >= self._budget.waiting:
                 return _failed(unusable(f"{self._budget.waiting} other grammars are waiting to be made"))
             if self._pool is None:
@@ -183,6 +189,8 @@ class Compiler:
             }
             found = self._local.checker = Checker(setup)
             with self._lock:
+                if self._closed:
+                    raise closing()
                 self._checkers.append(found)
         return found
 

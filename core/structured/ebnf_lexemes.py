@@ -144,7 +144,7 @@ class Lexemes:
         positions = 0
         for part in node.parts:
             flat = self._flat_node(part)
-            count = None if flat is None else size(flat, {})
+            count = None if flat is None or _nesting(flat) >= MAX_NESTING else size(flat, {})
             joins = bool(groups) and count is not None and positions + count <= MAX_POSITIONS and positions >= 0
             if joins:
                 groups[-1].append(part if flat is None else flat)
@@ -212,18 +212,19 @@ class _Following:
         self._first = dict.fromkeys(rules, (False, 0))  # nullable, characters
         self._after = dict.fromkeys(rules, 0)
         self._lexemes: dict[Node, int] = {}
-        self._repeat(self._update_first)
+        # Rules come behind their first users, so first characters spread fastest from the last rule on.
+        self._repeat(self._update_first, list(reversed(rules)))
 
     def after_lexemes(self) -> dict[Node, int]:
         """For each lexeme the characters that may follow it."""
-        self._repeat(self._update_after)
+        self._repeat(self._update_after, list(self._rules))
         return self._lexemes
 
-    def _repeat(self, update: Callable[[str], bool]) -> None:
+    def _repeat(self, update: Callable[[str], bool], names: list[str]) -> None:
         changed = True
         while changed:
             changed = False
-            for name in self._rules:
+            for name in names:
                 changed |= update(name)
 
     def _update_first(self, name: str) -> bool:
