@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tandem.cli.structured import add_structured_flags, structured_of
 from tandem.config import EngineConfig, load_config, parse_option
 from tandem.contract.registry import parse_selector
 from tandem.errors import ConfigError
@@ -69,13 +70,14 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="stop string; repeatable")
     parser.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
     parser.add_argument("--logprobs", type=int, metavar="N", help="logprobs of each token and of the N likeliest")
+    add_structured_flags(parser)
 
 
 def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
     """SamplingParams of the flags.
 
     Raises:
-        RequestError: a value is out of range.
+        RequestError: a value is out of range, or a form of output cannot be used.
     """
     return SamplingParams(
         temperature=arguments.temperature,
@@ -86,4 +88,5 @@ def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
         stop=tuple(arguments.stop),
         ignore_eos=arguments.ignore_eos,
         logprobs=arguments.logprobs,
+        structured=structured_of(arguments),
     )

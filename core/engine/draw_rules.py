@@ -8,6 +8,7 @@ from typing import Any
 
 from tandem.errors import RequestError
 from tandem.sampling.params import SamplingParams
+from tandem.structured.spec import StructuredSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class DrawRules:
     forced_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int | None = None
     deadline_s: float | None = None
+    structured: StructuredSpec | None = None
 
     @classmethod
     def of(cls, params: SamplingParams) -> DrawRules:

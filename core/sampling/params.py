@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from tandem.errors import RequestError
+from tandem.structured.spec import StructuredSpec
 
 MAX_LOGPROBS = 1000
 MAX_COPIES = 64
@@ -55,6 +56,7 @@ class SamplingParams:
         forced_token_ids: the first output tokens, whatever would be drawn; -1 leaves a place free.
         priority: requests of a lower number go first.
         deadline_s: seconds from its arrival after which the request ends; None for no end.
+        structured: the form that the output must have, as a `StructuredSpec` or a mapping of its fields.
 
     Raises:
         RequestError: a value is of the wrong type or out of range; temperature and top_p are judged as
@@ -83,6 +85,7 @@ class SamplingParams:
     forced_token_ids: tuple[int, ...] = ()
     priority: int = 0
     deadline_s: float | None = None
+    structured: StructuredSpec | None = None
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -91,6 +94,7 @@ class SamplingParams:
         self._check_texts()
         self._check_tokens()
         self._check_bias()
+        self._check_structured()
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> SamplingParams:
@@ -137,6 +141,8 @@ class SamplingParams:
             for token in getattr(self, name):
                 if token >= size:
                     raise _refused(name, token, f"token ids below the vocabulary size {size}")
+        if self.structured is not None:
+            self.structured.check_vocabulary(size)
 
     def _check_numbers(self) -> None:
         for name in ("temperature", "top_p", "min_p", "repetition_penalty", *_PENALTIES):
@@ -211,6 +217,13 @@ class SamplingParams:
             if not _is_number(value) or not (value == -math.inf or math.isfinite(_float32(value))):
                 raise _refused(f"logit_bias[{token}]", value, "a finite number, or -inf to ban the token")
         object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+
+    def _check_structured(self) -> None:
+        given: object = self.structured
+        if isinstance(given, Mapping):
+            object.__setattr__(self, "structured", StructuredSpec.from_dict(given))
+        elif given is not None and not isinstance(given, StructuredSpec):
+            raise _refused("structured", given, "a StructuredSpec, or an object with kind and schema")
 
 
 def _is_integer(value: object) -> TypeGuard[int]:

@@ -90,7 +90,8 @@ class Guide:
                 if error is not None:
                     self.failed = error
                     return index
-                self._rows.clear()
+                # What was asked for behind this token, while drafting, is asked for again.
+                self._rows = {path[1:]: row for path, row in self._rows.items() if path[:1] == (token,)}
             return len(tokens)
 
     def replay(self, tokens: Sequence[int]) -> None:

@@ -100,7 +100,7 @@ def test_wheel_tag_and_metadata(wheel: Path) -> None:
     lines = archive.read(metadata).decode().splitlines()
     needs = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
     base = {need.split(">")[0].split("<")[0] for need in needs if "extra ==" not in need}
-    assert base == {"torch", "numpy", "safetensors", "tokenizers", "cffi", "deepseek-recipe", "tqdm"}
+    assert base == {"torch", "numpy", "safetensors", "tokenizers", "cffi", "deepseek-recipe", "tqdm", "llguidance"}
     assert any("triton" in need and 'extra == "cuda"' in need for need in needs)
     (entries,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
     text = archive.read(entries).decode()

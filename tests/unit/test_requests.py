@@ -15,11 +15,12 @@ from tandem.engine.draw_rules import DrawRules
 from tandem.engine.request_state import CONTRACT, RequestState, Sampling
 from tandem.engine.requests import RequestExtras, RequestTable, Status
 from tandem.errors import CapacityError, RequestError, VersionError
+from tandem.structured import StructuredSpec
 
 DIGEST = bytes(range(32))
 
 
-RULES = DrawRules(1.5, -0.5, 0.25, ("bad", "wörd"), (7, -1, 8), 3, 2.5)
+RULES = DrawRules(1.5, -0.5, 0.25, ("bad", "wörd"), (7, -1, 8), 3, 2.5, StructuredSpec("choice", ("ä", "b"), (3,), 4))
 
 
 def full_state() -> RequestState:

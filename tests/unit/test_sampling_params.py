@@ -9,6 +9,7 @@ import pytest
 
 from tandem.errors import RequestError
 from tandem.sampling.params import SamplingParams
+from tandem.structured import StructuredSpec
 
 NAN, INF = float("nan"), float("inf")
 
@@ -30,6 +31,7 @@ NAN, INF = float("nan"), float("inf")
         *[("prompt_logprobs", value) for value in (-1, 1001, 1.0, True)],
         *[("priority", value) for value in (2**31, -(2**31) - 1, 1.0, True, None)],
         *[("deadline_s", value) for value in (0, -1.0, NAN, INF, True, "5")],
+        *[("structured", value) for value in ("json", 5, ["regex", "a"], True)],
         *[("bad_words", value) for value in ("", ("a", ""), (1,), 5, None)],
         *[("forced_token_ids", value) for value in ((-2,), (2**31,), (1.0,), (True,), "12", 7, None)],
         *[("ignore_eos", value) for value in (1, 0, None, "yes")],
@@ -139,3 +141,13 @@ def test_token_ids_are_checked_against_the_vocabulary(name):
     params.check_vocabulary(512)
     with pytest.raises(RequestError, match=f"SamplingParams.{name}.*511.*511"):
         params.check_vocabulary(511)
+
+
+def test_a_form_of_output_is_taken_as_an_object_too() -> None:
+    raw = {"structured": {"kind": "regex", "schema": "a+", "trigger_token_ids": [9]}}
+    params = SamplingParams.from_dict(raw)
+    assert params.structured == StructuredSpec("regex", "a+", (9,))
+    with pytest.raises(RequestError, match="trigger_token_ids"):
+        params.check_vocabulary(9)
+    with pytest.raises(RequestError, match="did you mean 'schema'"):
+        SamplingParams.from_dict({"structured": {"kind": "regex", "schem": "a+"}})
