@@ -63,9 +63,9 @@ class _Parser:
         while self._at < len(self._text):
             head = _RULE_HEAD.match(self._text, self._at)
             if head is None:
-                if name := _NAME.match(self._text, self._at):
-                    self._take(len(name[0]))
-                raise self._unexpected("'::=' behind a rule's name" if name else "a rule 'name ::= ...'")
+                if named := _NAME.match(self._text, self._at):
+                    self._take(len(named[0]))
+                raise self._unexpected("'::=' behind a rule's name" if named else "a rule 'name ::= ...'")
             name = head[1]
             if name in found:
                 raise self._refused(f"the rule '{name}' is defined twice", "join the two with |")
