@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from tandem.errors import ConfigError
 
@@ -11,6 +13,7 @@ BACKEND = "TANDEM_BACKEND"
 REQUIRE_ACCELERATOR = "TANDEM_REQUIRE_ACCELERATOR"
 ALLOW_UNTESTED = "TANDEM_ALLOW_UNTESTED"
 COMPOSITE = "TANDEM_COMPOSITE"
+CACHE_DIR = "TANDEM_CACHE_DIR"
 
 # Besides these, TANDEM_<SECTION>_<FIELD> sets one engine option.
 KNOWN = {
@@ -18,6 +21,7 @@ KNOWN = {
     REQUIRE_ACCELERATOR: "1: automatic selection does not take the CPU",
     ALLOW_UNTESTED: "1: run with versions that no tested row names",
     COMPOSITE: "ops, separated by commas, that run as composites whatever the backend brings",
+    CACHE_DIR: "folder for what may be measured or built again; default: ~/.cache/tandem",
     "TANDEM_CONFORMANCE_BACKEND": "backend that the conformance tests run on",
     "TANDEM_NO_NATIVE": "1 at build time: no native kernels",
     "TANDEM_PYTHON": "interpreter of ci/typecheck.sh",
@@ -37,6 +41,12 @@ _GUESSES = {
 }
 _GUESSED = {guess.replace("_", ""): name for name, guesses in _GUESSES.items() for guess in guesses}
 _CLOSE = 0.85
+
+
+def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
+    """The folder for what may be measured or built again; it need not exist."""
+    named = (os.environ if environ is None else environ).get(CACHE_DIR)
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "tandem"
 
 
 def look_alikes(environ: Mapping[str, str], options: Iterable[str] = ()) -> dict[str, str]:
