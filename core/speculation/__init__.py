@@ -14,6 +14,7 @@ the law of the text.
 
     budget.py       the choice of the budget, its objectives, and the split
     history.py      what the rates of the next drafts may be, from those before
+    verify.py       both behind one call of the scheduler
     curve.py        seconds of a step by rows: measured, then corrected while running
     curve_cache.py  measured curves on disk
     stats.py        counters of drafts and of how well confidences are calibrated

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from tandem.contract.opspec import OP_TABLE
 from tandem.errors import ConfigError
 from tandem.speculation.budget import Objective, choose_rows, split_rows
+from tandem.speculation.curve import CostCurve
 from tandem.speculation.history import RateHistory
+from tandem.speculation.verify import VerifyBudget
 
 
 def draft_list(rates: np.ndarray, most: np.ndarray) -> list[tuple[float, int, int]]:
@@ -151,3 +155,51 @@ def test_history_keeps_requests_apart() -> None:
 def test_a_new_history_believes_in_drafts() -> None:
     rates, weights = RateHistory(4, 3).possible(np.array([2], dtype=np.int32))
     assert rates.tolist() == [[[1.0, 1.0, 1.0]]] and weights.tolist() == [1.0]
+
+
+def test_split_is_what_the_device_does() -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(50):
+        n, places = int(rng.integers(1, 7)), int(rng.integers(1, 6))
+        rates = np.cumprod(rng.choice([0.3, 0.5, 1.0], (n, places)), axis=1).astype(np.float32)
+        most, total = rng.integers(0, places + 1, n).astype(np.int32), int(rng.integers(n, n * (1 + places) + 1))
+        slots = np.arange(n, dtype=np.int32)
+        far, none = np.full(n, 1000, np.int32), np.zeros(n, np.int32)
+        drafts = np.ones((n, places), np.int32)
+        given = [torch.from_numpy(array) for array in (slots, rates, drafts, none, far, most)]
+        counts = OP_TABLE["aux.verify_rows"].reference(*given, total)[-1]
+        assert counts.tolist() == split_rows(rates, most, total).tolist()
+
+
+def all_of(slots: np.ndarray) -> np.ndarray:
+    return np.full(len(slots), 2, dtype=np.int32)
+
+
+def test_budget_of_an_engine() -> None:
+    slots = np.array([0, 3], dtype=np.int32)
+    assert VerifyBudget(4, 2, all_of)(slots, 5) == 6  # no curve: all
+    budget = VerifyBudget(4, 2, all_of, CostCurve([(1, 5.0), (100, 104.0)]))  # 4 + rows
+    assert budget(slots, 0) == 6  # drafts of which nothing is known count 1
+    budget.note(slots, np.array([[0.9, 0.5], [0.2, 0.1]]))
+    # 2/6, 2.9/7 = .414, 3.4/8 = .425, 3.6/9 = .4
+    assert budget(slots, 0) == 4
+    budget.forget(0)
+    assert budget(slots, 0) > 2
+    # The mean of all that was seen is (.55, .3): 2/6, 2.55/7 = .364, 2.85/8 = .356
+    assert budget(slots, 0) == 3
+
+
+def test_without_overlap_rates_wait_for_the_next_step() -> None:
+    budgets = [VerifyBudget(2, 1, all_of, CostCurve([(1, 1.0), (9, 9.0)]), overlapped=o) for o in (True, False)]
+    slots = np.array([0, 1], dtype=np.int32)
+    chosen: list[list[int]] = [[], []]
+    for rate in (0.1, 0.9, 0.9, 0.2, 0.4, 0.3):
+        for budget, rows in zip(budgets, chosen, strict=True):
+            budget.note(slots, np.full((2, 1), rate))
+            rows.append(sum(np.round(budget.history.possible(slots)[0][0, :, 0], 3)))
+    assert chosen[1][1:] == chosen[0][:-1] and chosen[1][0] == 2.0
+    budgets[1].note(slots, np.full((2, 1), 0.7))
+    budgets[1].forget(0)
+    budgets[1].note(slots[:0], np.zeros((0, 1)))
+    assert budgets[1].history.possible(slots)[0][0, 1, 0] == np.float32(0.7)
+    assert budgets[1].history.possible(slots)[0][0, 0, 0] != np.float32(0.7)
