@@ -72,26 +72,26 @@ def _chosen(rates: Tensor, candidates: Tensor, real: Tensor, rows: int) -> Tenso
 
 
 def _arguments(seed: int, rows: int) -> dict[str, Any]:
-    """Six requests of at most four drafts: one without a slot, two near their limits, one without drafts."""
+    """Six requests of at most four drafts, seven of which may be judged: one without a slot, two near their limits, one without drafts."""
     draw = Draw(seed)
     confidence = torch.from_numpy(draw.rng.random((7, 4), dtype="float32")) * 0.5 + 0.5
     drafts = draw.i32(0, 99, 7, 4)
-    drafts[4, 1], drafts[2, 0] = -1, -1
+    drafts[4, 2], drafts[2, 0] = -1, -1
     return {
         "slots": torch.tensor([4, 1, -1, 0, 2, 5], dtype=torch.int32),
         "rates": confidence.cumprod(-1),
         "drafts": drafts,
         "length": torch.tensor([10, 20, 5, 3, 8, 60, 0], dtype=torch.int32),
-        "limit": torch.tensor([99, 22, 99, 99, 99, 63, 0], dtype=torch.int32),  # room for no draft in slot 1, one in 5
-        "most": torch.tensor([4, 4, 4, 2, 4, 3], dtype=torch.int32),
+        "limit": torch.tensor([99, 22, 99, 99, 99, 64, 0], dtype=torch.int32),  # room for no draft in slot 1, two in 5
+        "most": torch.tensor([4, 4, 4, 3, 4, 4], dtype=torch.int32),
         "rows": rows,
     }
 
 
 @case("aux.verify_rows", "few-rows")
 def _few(seed: int) -> dict[str, Any]:
-    """Fewer rows than candidates."""
-    return _arguments(seed, 8)
+    """Four rows for seven candidates."""
+    return _arguments(seed, 9)
 
 
 @case("aux.verify_rows", "rows-left-over")
@@ -109,7 +109,7 @@ def _none(seed: int) -> dict[str, Any]:
 @case("aux.verify_rows", "ties-and-nan")
 def _ties(seed: int) -> dict[str, Any]:
     """Equal rates go by place; NaN counts as 0 and ends what is worth judging; a rate that rises counts as before."""
-    arguments = _arguments(seed, 12)
+    arguments = _arguments(seed, 10)
     rates = torch.full((7, 4), 0.5)
     rates[0, 1], rates[5, 0], rates[5, 1] = float("nan"), 0.25, 0.9
     return arguments | {"rates": rates}

@@ -64,11 +64,11 @@ def min_p(seed: int) -> dict[str, Any]:
     """Min-p alone, with top-p and with top-k, and on a greedy row."""
     return {
         "logits": normal_logits(seed, 4, 129),
-        "temperature": torch.tensor([0.0, 0.5, 1.0, 2.0]),
-        "top_p": torch.tensor([1.0, 0.7, 1.0, 1.0]),
+        "temperature": torch.tensor([0.0, 1.5, 1.0, 2.0]),
+        "top_p": torch.tensor([1.0, 0.85, 1.0, 1.0]),
         "top_k": torch.tensor([-1, -1, 4, -1], dtype=torch.int32),
         "filtered": True,
-        "min_p": torch.tensor([0.5, 0.01, 0.02, 0.1]),
+        "min_p": torch.tensor([0.5, 0.2, 0.02, 0.1]),
     }
 
 

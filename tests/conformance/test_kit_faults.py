@@ -6,9 +6,10 @@ import functools
 from collections import Counter
 
 import pytest
+import support.kit_faults_drafts
 import support.kit_faults_numbers
 import support.kit_faults_places
-import support.kit_faults_sizes  # noqa: F401  (all three fill the table)
+import support.kit_faults_sizes  # noqa: F401  (all four fill the table)
 from support.kit_faults import FAULTS, Fault, FaultyBackend
 
 from tandem.conformance.checks import CHECKS

@@ -14,7 +14,10 @@ from tandem.contract.opspec import OP_TABLE
 
 CASES = [
     pytest.param(op, case, id=f"{op}-{case.name}")
-    for op in ("sample", "process_logits", "top_logprobs", "adjust_logits", "mask_logits")
+    for op in (
+        *("sample", "process_logits", "top_logprobs", "adjust_logits", "mask_logits"),
+        *("spec_verify", "draft_sample", "penalize_logits", "aux.accept", "aux.verify_rows"),
+    )
     for case in OP_TABLE[op].cases
 ]
 

@@ -44,9 +44,11 @@ def test_weights_are_scaled_exponentials():
         assert exact * (1 - 2**-22) - 1 <= weight <= exact * (1 + 2**-22)
 
 
-def kept(logits: list[float], top_p: float, top_k: int = -1) -> list[int]:
+def kept(logits: list[float], top_p: float, top_k: int = -1, min_p: float | None = None) -> list[int]:
     row = torch.tensor([logits])
-    mask = kept_tokens(row, weights(row - row.amax()), torch.tensor([top_p]), torch.tensor([top_k], dtype=torch.int32))
+    least = None if min_p is None else torch.tensor([min_p])
+    numbers = torch.tensor([top_p]), torch.tensor([top_k], dtype=torch.int32), least
+    mask = kept_tokens(row, weights(row - row.amax()), *numbers)
     return mask[0].nonzero().flatten().tolist()
 
 
@@ -96,3 +98,27 @@ def test_tokens_without_weight_go_with_the_filter():
     """exp(-30) * 2^30 < 1: the token has no weight; all of it lies before, more than top_p of it."""
     assert kept([0.0, -30.0], 0.9999999) == [0]
     assert kept([0.0, -30.0], 1.0) == [0, 1]
+
+
+HALF = math.log(0.5)  # in float32 exp of it times 2^30 is 2^29 within 64
+
+
+@pytest.mark.parametrize(("min_p", "expected"), [(0.0, [0, 1, 2, 3]), (0.24, [0, 1, 2]), (0.26, [0, 1]), (1.0, [0])])
+def test_min_p_goes_by_the_weight_of_the_likeliest(min_p, expected):
+    """Relative weights 1, 1/2, 1/4, and one below 2^-30 that only 0 keeps."""
+    assert kept([2.0, 2.0 + HALF, 2.0 + 2 * HALF, -30.0], 1.0, min_p=min_p) == expected
+
+
+def test_min_p_of_one_keeps_all_that_are_as_likely_and_its_edge_is_included():
+    assert kept([1.0, 0.0, 1.0], 1.0, min_p=1.0) == [0, 2]
+    least = weights(torch.tensor([[HALF]])).item() / 2**30  # 30 bits, of which float32 has the first 24: no rounding
+    assert kept([0.0, HALF], 1.0, min_p=least) == [0, 1]
+    assert kept([0.0, HALF], 1.0, min_p=least + 2**-24) == [0]
+
+
+def test_min_p_comes_before_top_p_which_sees_the_rest_alone():
+    """Four tokens of weight 1 and forty of 1/8: 0.49 of all 9 is 4.41; 0.49 of the four is 1.96, less than two."""
+    logits = [0.0] * 4 + [3 * HALF] * 40
+    assert len(kept(logits, 0.49)) == 8  # before the eighth lie 4 + 3/8, before the ninth 4 + 4/8
+    assert kept(logits, 0.49, min_p=0.5) == [0, 1]
+    assert kept(logits, 1.0, 2, min_p=0.5) == [0, 1]
