@@ -72,7 +72,7 @@ def _chosen(rates: Tensor, candidates: Tensor, real: Tensor, rows: int) -> Tenso
 
 
 def _arguments(seed: int, rows: int) -> dict[str, Any]:
-    """Six requests of at most four drafts, seven of which may be judged: one without a slot, two near their limits, one without drafts."""
+    """Six requests with seven drafts to judge: one without a slot, two near their limits, one without drafts."""
     draw = Draw(seed)
     confidence = torch.from_numpy(draw.rng.random((7, 4), dtype="float32")) * 0.5 + 0.5
     drafts = draw.i32(0, 99, 7, 4)
