@@ -166,7 +166,9 @@ def test_masses_sum_to_the_unit_and_floor_the_shares() -> None:
             assert sum(mass) == UNIT
             others = [(m, w) for i, (m, w) in enumerate(zip(mass, weight, strict=True)) if i != heaviest]
             assert all(m == w * UNIT // sum(weight) for m, w in others)
-    assert normalised(torch.zeros((1, 3), dtype=torch.int64)).tolist() == [[0, 0, 0]]
+    assert normalised(torch.tensor([[0, 0, 0]])).tolist() == [[0, 0, 0]]
+    third = UNIT // 3  # of three equal largest weights the first takes the rest
+    assert normalised(torch.tensor([[1 << 30] * 3])).tolist() == [[UNIT - 2 * third, third, third]]
 
 
 def test_the_long_division_holds_at_the_largest_sum() -> None:
