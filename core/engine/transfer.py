@@ -62,7 +62,7 @@ class Transfer:
         for part in self._paged(slot, length):
             data = self._backend.kv_export(part.cache, part.blocks).reshape(-1, part.cache.layout.entry_bytes)
             device[part.name] = data[part.skip : part.skip + part.entries].copy()
-        return replace(state, device=device, window_start=self._parts.tables.window.keep_from(length))
+        return replace(state, device=device, window_start=self._window_start(slot, length))
 
     def revive(self, state: RequestState, request_id: int) -> LiveRequest:
         """The host side of a request, its output so far read again so that text and stop strings go on.
@@ -168,7 +168,7 @@ class Transfer:
         """What the first ``length`` tokens of a slot have in each paged cache."""
         main, window = self._parts.tables
         blocks = main.blocks(slot)[: blocks_for(length, main.block_size)]
-        start, size = window.keep_from(length), window.block_size
+        start, size = self._window_start(slot, length), window.block_size
         first = int(window.first[slot])
         pages = window.blocks(slot)[start // size - first : blocks_for(length, size) - first]
         for name, cache, ratio in self._caches():
@@ -176,6 +176,11 @@ class Transfer:
                 yield _Part(name, cache, pages, start % size, length - start)
             else:
                 yield _Part(name, cache, blocks, 0, length // ratio)
+
+    def _window_start(self, slot: int, length: int) -> int:
+        """Lowest position that is kept; a request that began with a cached prefix has none before that needs."""
+        window = self._parts.tables.window
+        return max(window.keep_from(length), int(window.first[slot]) * window.block_size)
 
     def _rings(self) -> Iterator[tuple[str, torch.Tensor]]:
         """State arrays [R + 1, positions mod size, ...] by name."""
