@@ -74,7 +74,8 @@ class Guide:
     @property
     def active(self) -> bool:
         """Whether the grammar restricts the next token: False in the free part and after a failure."""
-        return self.failed is None and self._place.phase is not _Phase.FREE
+        place = self._trail[0][0] if self._trail else self._place
+        return self.failed is None and place.phase is not _Phase.FREE
 
     @property
     def terminated(self) -> bool:
@@ -124,7 +125,7 @@ class Guide:
         return rows
 
     def walker(self) -> DraftWalker:
-        """For drafting: steps ahead of the accepted tokens and back.  Accepting or asking for masks rewinds it."""
+        """For drafting: steps ahead of the accepted tokens and back.  Whatever else the guide is asked rewinds it."""
         return DraftWalker(self)
 
     def _restart(self) -> None:

@@ -122,9 +122,10 @@ def test_the_trigger_takes_effect_at_every_place_of_a_window(compiler: Compiler,
     plain = plain_masks(compiler, spec, tokens)
     assert (plain[place + 1] == -1).all() and texts(plain[place + 2]) == {"{"}
     guide = guide_of(compiler, spec)
-    assert not guide.active
     assert (guide.masks(tokens[:8]) == np.stack(plain[:9])).all()
-    assert not guide.active
+    walker = guide.walker()
+    assert all(walker.push(token) for token in tokens)
+    assert not guide.active and (walker.mask() == plain[-1]).all()
     rng = random.Random(place)
     for _ in range(4):
         check_any_grouping(guide_of(compiler, spec), tokens, plain, rng)
