@@ -91,6 +91,24 @@ class SchedulerOptions:
     max_slots: int = _option(64, "requests that run at the same time", 1, 1 << 16)
     max_tokens_per_step: int = _option(2048, "rows in a step", 1, 1 << 18)
     max_chunk: int = _option(512, "rows of one prompt in a step", 1, 1 << 18)
+    overlap: str = _option(
+        "off", "queue a step while the one before runs (on), or run one after another (off)", choices=("on", "off")
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationOptions:
+    """How drafts are made and verified."""
+
+    draft_tokens: int | None = _option(
+        None, "drafts of a request that a step verifies, 0 for none; default: as many as the checkpoint drafts", 0, 64
+    )
+    accept: str = _option(
+        "rejection",
+        "a draft is taken by rejection sampling, which keeps the law of the tokens (rejection), or where drawing anew "
+        "gives the same token, which keeps every text (coupled)",
+        choices=("rejection", "coupled"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +126,7 @@ class EngineConfig:
     backend: BackendOptions = field(default_factory=BackendOptions)
     cache: CacheOptions = field(default_factory=CacheOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+    speculation: SpeculationOptions = field(default_factory=SpeculationOptions)
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:

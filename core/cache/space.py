@@ -102,18 +102,19 @@ class CacheSpace:
         if missing := window.missing(slot, length):
             window.extend(slot, self._take(self._pools.window, missing))
 
-    def grow_by_one(self, slots: Int32, positions: Int32) -> bool:
-        """Take the blocks for one row of each slot (both int32 [n]); False, taking nothing, if some lack."""
+    def grow_all(self, slots: Int32, lengths: Int32) -> bool:
+        """Take the blocks that positions below lengths[i] of slots[i] lack (both int32 [n]); False, taking nothing, if
+        some lack."""
         main, window = self._tables
-        need_main = slots[positions >= main.count[slots] * main.block_size]
-        need_window = slots[positions >= window.end[slots] * window.block_size]
+        need_main = np.maximum(0, -(-lengths // main.block_size) - main.count[slots])
+        need_window = np.maximum(0, -(-lengths // window.block_size) - window.end[slots])
         main_pool, window_pool = self._pools
-        if len(need_main) > main_pool.num_available or len(need_window) > window_pool.num_available:
+        if int(need_main.sum()) > main_pool.num_available or int(need_window.sum()) > window_pool.num_available:
             return False
-        if len(need_main):
-            main.push(need_main, self._take(main_pool, len(need_main)))
-        if len(need_window):
-            window.push(need_window, self._take(window_pool, len(need_window)))
+        for table, pool, need in ((main, main_pool, need_main), (window, window_pool, need_window)):
+            for place in range(int(need.max(initial=0))):
+                lacking = slots[need > place]
+                table.push(lacking, self._take(pool, len(lacking)))
         return True
 
     def take_tail(self, slot: int, length: int) -> bool:

@@ -44,6 +44,8 @@ ROOMY: Mapping[str, Any] = {
     "scheduler.max_slots": 4,
     "scheduler.max_tokens_per_step": 64,
     "scheduler.max_chunk": 32,
+    "speculation.draft_tokens": 0,
+    "cache.prefix": "off",
 }
 # Where rows may depend on the batch, a greedy token may differ if the two best logprobs were as close as this.
 TIE = 0.05

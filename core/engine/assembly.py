@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from tandem.cache.pool import BlockPool
-from tandem.cache.prefix import PrefixCache, PrefixLimits
+from tandem.cache.hashing import Identity
+from tandem.cache.prefix import PrefixCache
 from tandem.cache.space import Pools, Tables
-from tandem.cache.tables import BlockTable, WindowGeometry, WindowTable, blocks_for
 from tandem.checkpoint.progress import LoadProgress
 from tandem.checkpoint.reader import Checkpoint
 from tandem.checkpoint.shipped import shipped_model
@@ -20,17 +19,17 @@ from tandem.contract.backend import Backend
 from tandem.contract.plan import Plan
 from tandem.contract.registry import open_backend
 from tandem.contract.types import ShardSpec
-from tandem.engine.plan import SchedulerLimits
-from tandem.engine.prefix_plan import cache_fingerprint, plan_prefix
+from tandem.engine.lane import InlineLane, Lane, ThreadLane
+from tandem.engine.prefix_plan import cache_fingerprint, identity_of
 from tandem.engine.requests import RequestTable
 from tandem.engine.runner import ModelRunner
 from tandem.engine.scheduler import Scheduler
-from tandem.engine.step import StepBuilder
+from tandem.engine.sizes import Sizes, pools_and_tables, size_engine
+from tandem.engine.speculation import SpeculationBook
+from tandem.engine.step import DraftState, StepBuilder
 from tandem.errors import ConfigError
-from tandem.model.caches import CacheSpec, global_bytes_per_token, window_layers, window_layout
-from tandem.model.config import ModelConfig, TextConfig
+from tandem.model.config import ModelConfig
 from tandem.model.registry import Model, build_model
-from tandem.model.replay import Replay, plan_replay
 from tandem.tokenizer.tokenizer import Tokenizer
 
 
@@ -51,6 +50,9 @@ class Assembly:
     prefix: PrefixCache | None
     checkpoint: Checkpoint
     max_model_len: int
+    book: SpeculationBook | None
+    text_lane: Lane
+    overlap: bool
 
     @property
     def vocab_size(self) -> int:
@@ -64,6 +66,8 @@ class Assembly:
 
     def close(self) -> None:
         """Release the backend and the mapped files."""
+        self.runner.lane.close()
+        self.text_lane.close()
         self.plan.backend.close()
         self.checkpoint.close()
 
@@ -116,104 +120,6 @@ class ProgressSource:
         self._checkpoint.release(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Everything sized, before anything is allocated."""
-
-    max_model_len: int
-    spec: CacheSpec
-    geometry: WindowGeometry
-    limits: SchedulerLimits
-    replay: Replay
-    prefix: PrefixLimits | None
-
-
-def size_engine(options: EngineConfig, text: TextConfig) -> Sizes:
-    """Turn options and model into sizes.
-
-    Raises:
-        ConfigError: the limit on the model length is beyond what the model was made for, or bounded replay cannot be
-            used with these options or this model.
-    """
-    scheduler, cache = options.scheduler, options.cache
-    longest = options.model.max_model_len or min(text.max_position_embeddings, DEFAULT_MODEL_LEN)
-    if longest > text.max_position_embeddings:
-        raise ConfigError(
-            "the engine's length limit is beyond the model's",
-            where="model.max_model_len",
-            why=f"{longest} is more than max_position_embeddings {text.max_position_embeddings}",
-            fix="lower it",
-        )
-    geometry = WindowGeometry(
-        window=text.sliding_window,
-        block_size=cache.window_block,
-        longest_chunk=scheduler.max_tokens_per_step,
-        steps_in_flight=STEPS_IN_FLIGHT,
-    )
-    limits = SchedulerLimits(
-        max_tokens_per_step=scheduler.max_tokens_per_step,
-        max_chunk=scheduler.max_chunk,
-        max_running=scheduler.max_slots,
-        max_in_flight=STEPS_IN_FLIGHT,
-    )
-    needed = scheduler.max_slots * blocks_for(longest, cache.block_size)
-    spec = CacheSpec(
-        block_size=cache.block_size,
-        window_block=cache.window_block,
-        num_blocks=cache.num_blocks or needed,
-        num_window_blocks=geometry.pool_blocks(scheduler.max_slots, scheduler.max_tokens_per_step),
-        max_slots=scheduler.max_slots,
-        backtrack=geometry.rollback,
-    )
-    block, page = _block_bytes(text, spec), _page_bytes(text, spec)
-    prefix = plan_prefix(options, spec, geometry, longest, page, block)
-    spec = replace(
-        spec, num_blocks=spec.num_blocks + prefix.blocks, num_window_blocks=spec.num_window_blocks + prefix.pages
-    )
-    if cache.memory_mib is not None:
-        most = needed if prefix.limits is None else ((1 << 31) - 1) // cache.block_size
-        spec = replace(spec, num_blocks=min(most, _blocks_in(cache.memory_mib, spec, page, block)))
-    replay = plan_replay(options.model.swa_replay, options.model.swa_keep, text, geometry.rollback)
-    return Sizes(longest, spec, geometry, limits, replay, prefix.limits)
-
-
-def _block_bytes(text: TextConfig, spec: CacheSpec) -> int:
-    """Memory of a block in all main and index caches."""
-    return int(global_bytes_per_token(text, spec.block_size) * spec.block_size)
-
-
-def _page_bytes(text: TextConfig, spec: CacheSpec) -> int:
-    """Memory of a page in all window caches."""
-    return window_layout(text, spec.window_block).block_bytes * window_layers(text, spec)
-
-
-def _blocks_in(memory_mib: int, spec: CacheSpec, page_bytes: int, block_bytes: int) -> int:
-    """Main blocks that fit beside the window caches."""
-    window = spec.num_window_blocks * page_bytes
-    left = (memory_mib << 20) - window
-    if left < block_bytes:
-        raise ConfigError(
-            "the cache memory holds no block",
-            where="cache.memory_mib",
-            why=f"{memory_mib} MiB; window caches take {window >> 20} MiB and one block {block_bytes} bytes",
-            fix="raise it, or lower scheduler.max_slots, scheduler.max_tokens_per_step or cache.prefix_mib",
-        )
-    return left // block_bytes
-
-
-# Enough for interactive use; the caches of a longer limit are asked for by name.
-DEFAULT_MODEL_LEN = 4096
-# One step runs while the next can be scheduled.
-STEPS_IN_FLIGHT = 2
-
-
-def _pools_and_tables(sizes: Sizes) -> tuple[Pools, Tables]:
-    spec = sizes.spec
-    return Pools(BlockPool(spec.num_blocks), BlockPool(spec.num_window_blocks)), Tables(
-        BlockTable(spec.max_slots, sizes.max_model_len, spec.block_size), WindowTable(spec.max_slots, sizes.geometry)
-    )
-
-
 def assemble(
     options: EngineConfig,
     backend: Backend | None = None,
@@ -252,23 +158,49 @@ def assemble(
             progress=source.enter,
         )
     checkpoint.release_all()
+    return _connect(options, checkpoint, tokenizer, plan, model, sizes)
+
+
+def _connect(
+    options: EngineConfig, checkpoint: Checkpoint, tokenizer: Tokenizer, plan: Plan, model: Model, sizes: Sizes
+) -> Assembly:
+    """Put the parts around a loaded model together."""
+    config, spec = checkpoint.config, sizes.spec
+    vocab, drafts = config.text.vocab_size, spec.draft_tokens
     table = RequestTable(spec.max_slots, sizes.max_model_len)
-    pools, tables = _pools_and_tables(sizes)
-    mark = cache_fingerprint(plan, checkpoint, spec, model.caches)
+    pools, tables = pools_and_tables(sizes)
+    state = DraftState(plan, spec.max_slots + 1, drafts, vocab) if drafts else None
+    book = SpeculationBook(spec.max_slots, drafts) if drafts else None
     ratios = sorted({r for r in config.text.compress_ratios[: config.text.num_hidden_layers] if r})
-    builder = StepBuilder(plan, table, tables, ratios, spec.block_size, max_rows, sizes.replay)
+    ring = 0 if model.caches.history is None else int(model.caches.history.shape[1])
+    max_rows = sizes.limits.max_tokens_per_step
+    builder = StepBuilder(plan, table, tables, ratios, spec.block_size, max_rows, sizes.replay, ring, state)
+    prefix = None
+    if sizes.prefix is not None:
+        mark = cache_fingerprint(plan, checkpoint, spec, model.caches)
+        prefix = PrefixCache(pools, tables, table.tokens, mark, sizes.prefix)
+
+    def identify(slot: int) -> tuple[Identity, int]:
+        return identity_of(table, slot, table.salt(slot)), table.reusable(slot, sizes.replay)
+
+    overlap = options.scheduler.overlap == "on"
+    coupled = options.speculation.accept == "coupled"
+    lane = ThreadLane("tandem-device") if overlap else InlineLane()
     return Assembly(
         config=config,
         plan=plan,
         model=model,
         tokenizer=tokenizer,
         table=table,
-        scheduler=Scheduler(table, pools, tables, sizes.limits),
+        scheduler=Scheduler(table, pools, tables, sizes.limits, prefix=prefix, identify=identify),
         pools=pools,
         tables=tables,
         builder=builder,
-        runner=ModelRunner(model, plan, builder, table),
-        prefix=None if sizes.prefix is None else PrefixCache(pools, tables, table.tokens, mark, sizes.prefix),
+        runner=ModelRunner(model, plan, builder, table, vocab, book, coupled, lane),
+        prefix=prefix,
         checkpoint=checkpoint,
         max_model_len=sizes.max_model_len,
+        book=book,
+        text_lane=ThreadLane("tandem-text") if overlap else InlineLane(),
+        overlap=overlap,
     )

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import operator
-import secrets
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
 
 from tandem.engine.assembly import Assembly
-from tandem.engine.draw_rules import DrawRules
-from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece, TokenLogprob
-from tandem.engine.request_state import RequestState, Sampling
-from tandem.engine.requests import RequestExtras
-from tandem.engine.requests import embed_positions as checked_positions
-from tandem.engine.runner import StepHandle
+from tandem.engine.delivery import Batch, Ending, deliver
+from tandem.engine.draws import Draws
+from tandem.engine.ends import REASONS, TokenEnds
+from tandem.engine.intake import Inputs, Intake, PendingRequest
+from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece
+from tandem.engine.plan import Int32, StepPlan
+from tandem.engine.request_state import RequestState
+from tandem.engine.runner import Queued, StepHandle
 from tandem.engine.transfer import Transfer
 from tandem.errors import RequestError, TandemError
 from tandem.sampling.params import SamplingParams
@@ -37,36 +38,12 @@ class StepStats:
     deliver_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class PendingRequest:
-    """A validated request that waits for a slot."""
-
-    live: LiveRequest
-    sampling: Sampling
-    extras: RequestExtras
-    roles: Sequence[int] | None
-    media_digest: bytes
-
-    def to_state(self) -> RequestState:
-        """The request as a portable state; nothing of it has been computed."""
-        prompt = np.array(self.live.prompt, dtype=np.int32)
-        return RequestState(
-            tokens=prompt,
-            prompt_len=len(prompt),
-            num_computed=0,
-            rng_position=len(prompt),
-            sampling=self.sampling,
-            roles=None if self.roles is None else np.asarray(self.roles, dtype=np.uint8),
-            media_digest=self.media_digest,
-            **self.extras.to_fields(),
-        )
-
-
 class Engine:
     """Continuous batching over one model.
 
-    Synchronous: `step` schedules, runs and delivers one step.  The three parts are separate calls inside, and
-    tokens and lengths stay on the device between steps, so that they can be overlapped.
+    Without overlap `step` schedules, runs and delivers one step.  With it a step is scheduled and queued while the one
+    before runs; tokens, lengths and drafts go from step to step on the device, and what a call returns belongs to
+    steps before it.  Both give the same tokens.
 
     Args:
         assembly: the opened backend, loaded model, caches and scheduler.
@@ -74,17 +51,21 @@ class Engine:
 
     def __init__(self, assembly: Assembly) -> None:
         self._parts = assembly
-        self._transfer = Transfer(assembly)
+        self._intake, self._transfer = Intake(assembly), Transfer(assembly)
+        self._ends = TokenEnds(assembly.table, assembly.eos_id)
         self.stats = StepStats()
         self._next_id = 0
         self._pending: deque[PendingRequest] = deque()
         self._live: dict[int, LiveRequest] = {}  # by slot
         self._slot_of: dict[int, int] = {}  # request id -> slot
+        self._flights: deque[StepHandle] = deque()
+        self._texts = assembly.text_lane
+        self._text_results: deque[Future[list[StreamPiece]]] = deque()
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not self._pending and not self._live
+        return not (self._pending or self._live or self._flights or self._text_results)
 
     def add_request(
         self,
@@ -95,54 +76,44 @@ class Engine:
         media_digest: bytes = b"",
         embed_rows: np.typing.NDArray[np.generic] | None = None,
         embed_positions: Sequence[int] | None = None,
+        cache_salt: str = "",
     ) -> int:
         """Queue a request.
 
         Args:
             prompt: token ids, at least one.
-            params: sampling parameters.
+            params: sampling parameters; ``n`` of them is 1 here, see `add_copies`.
             roles: one per prompt token, 0 for text; runs of other values are image spans, which no chunk cuts.
             media_digest: 32 bytes that identify the media behind the roles.
             embed_rows, embed_positions: rows [N, H] that replace the embeddings at N prompt positions.
+            cache_salt: cached prefixes are shared only among requests of the same salt.
         Returns:
             The request id.
         Raises:
             RequestError, CapacityError: the request cannot be served; nothing else is disturbed.
         """
-        tokens = self._checked(prompt, params)
-        if embed_rows is not None:
-            self._check_width(embed_rows)
-        request_id = self._next_id
-        live = LiveRequest(request_id, tokens, params, self._parts.tokenizer, self._parts.eos_id)
-        sampling = Sampling(
-            max_tokens=params.max_tokens,
-            min_tokens=params.min_tokens,
-            seed=secrets.randbits(64) if params.seed is None else params.seed,
-            temperature=params.temperature,
-            top_p=params.top_p,
-            top_k=params.top_k,
-            ignore_eos=params.ignore_eos,
-            min_p=params.min_p,
-            priority=params.priority,
-        )
-        extras = RequestExtras(
-            stop_strings=params.stop,
-            stop_token_ids=params.stop_token_ids,
-            logprobs=params.logprobs,
-            processed_logprobs=params.processed_logprobs,
-            logit_bias=params.logit_bias,
-            rules=DrawRules.of(params),
-            embed_rows=embed_rows,
-            embed_positions=None if embed_positions is None else checked_positions(embed_positions, len(tokens)),
-        )
-        self._parts.table.check(tokens, sampling, roles=roles, media_digest=media_digest, extras=extras)
-        pending = PendingRequest(live, sampling, extras, roles, media_digest)
-        if self._parts.table.num_free and not self._pending:
-            self._admit(pending)
-        else:
-            self._pending.append(pending)
-        self._next_id += 1
-        return request_id
+        inputs = Inputs(roles, media_digest, embed_rows, embed_positions, cache_salt)
+        return self._queue(self._intake.check(self._next_id, prompt, params, inputs, 1))[0]
+
+    def add_copies(self, prompt: Sequence[int], params: SamplingParams, cache_salt: str = "") -> list[int]:
+        """Queue ``params.n`` requests for one prompt; copy i draws with seed + i.
+
+        Returns:
+            Their request ids.
+        Raises:
+            RequestError, CapacityError: as `add_request`.
+        """
+        inputs = Inputs(cache_salt=cache_salt)
+        return self._queue(self._intake.check(self._next_id, prompt, params, inputs, params.n))
+
+    def _queue(self, requests: Sequence[PendingRequest]) -> list[int]:
+        for place, pending in enumerate(requests):
+            if place == 0 and self._parts.table.num_free and not self._pending and pending.ready:
+                self._admit(pending)
+            else:
+                self._pending.append(pending)
+        self._next_id += len(requests)
+        return [pending.live.request_id for pending in requests]
 
     def export_request(self, request_id: int, with_caches: bool = True) -> RequestState:
         """A request as it is between two steps, to go on in this or another engine; it stays here until cancelled.
@@ -154,6 +125,7 @@ class Engine:
             RequestError: the request is not known (any more).
             AccountingError: a token of it is being drawn by a step in flight.
         """
+        self._land()
         for pending in self._pending:
             if pending.live.request_id == request_id:
                 return pending.to_state()
@@ -176,86 +148,157 @@ class Engine:
             RequestError: the state is of another model, or complete.
             CapacityError: no slot is free, or it could never fit; nothing else is disturbed.
         """
+        self._land()
         live = self._transfer.revive(state, self._next_id)
         slot = self._transfer.admit(state)
+        self._intake.bind(slot, live)
         self._live[slot] = live
         self._slot_of[live.request_id] = slot
         self._next_id += 1
         return live.request_id
 
-    def cancel(self, request_id: int) -> RequestOutput | None:
+    def _land(self) -> None:
+        """Deliver every step in flight; the pieces come with the next `step`."""
+        while self._flights:
+            self._advance(None)
+        for future in self._text_results:
+            future.exception()
+
+    def cancel(self, request_id: int, reason: str = "cancelled") -> RequestOutput | None:
         """End a request now; returns what it had, or None if it is not known (any more)."""
         for pending in self._pending:
             if pending.live.request_id == request_id:
                 self._pending.remove(pending)
-                return pending.live.output("cancelled", 0)
+                return pending.live.output(reason, 0)
         slot = self._slot_of.get(request_id)
         if slot is None:
             return None
         preemptions = int(self._parts.table.preemptions[slot])
         self._parts.scheduler.cancel(slot)
-        return self._forget(slot).output("cancelled", preemptions)
+        live = self._forget(slot)
+        return self._texts.submit(lambda: live.output(reason, preemptions)).result()
 
     def step(self) -> list[StreamPiece]:
-        """Run one step; returns what it added to each request that drew a token or ended."""
+        """Run one step; returns what has been added to each request that drew a token or ended.
+
+        With overlap the step is only queued, and what is returned belongs to steps before it.
+
+        Raises:
+            Exception: whatever the backend raises; the requests go on with the next call.
+        """
         started = time.perf_counter()
-        failed = self._fill_slots()
+        pieces = self._fill_slots()
         plan = self._parts.scheduler.schedule()
         self.stats.schedule_s += time.perf_counter() - started
-        if not len(plan):
-            return failed
+        if self._parts.overlap:
+            self._advance(plan)
+        elif len(plan):
+            self._deliver_to_texts(self._launch(plan))
+        return pieces + self._collect(wait=not self._parts.overlap or not self._flights)
+
+    def _launch(self, plan: StepPlan) -> StepHandle:
         try:
-            handle = self._parts.runner.launch(plan, self._live)
+            return self._parts.runner.launch(plan, self._live)
         except BaseException:
-            self._parts.scheduler.abandon(plan)
+            self._parts.scheduler.abandon(plan, drew=True)
             raise
-        return failed + self._deliver(handle)
+
+    def _advance(self, plan: StepPlan | None) -> None:
+        """Queue a step behind the one in flight, deliver that one, and let the new one draw."""
+        runner, scheduler = self._parts.runner, self._parts.scheduler
+        handle = None
+        try:
+            if plan is not None and len(plan):
+                handle = runner.forward(plan)
+                self._flights.append(handle)
+            if len(self._flights) > (handle is not None):
+                self._deliver_to_texts(self._flights[0])
+                self._flights.popleft()
+            if handle is not None:
+                runner.draw(handle, self._live)
+        except BaseException:
+            if plan is not None and len(plan) and handle is None:
+                scheduler.abandon(plan)
+            self._abandon_flights()
+            raise
+
+    def _abandon_flights(self) -> None:
+        """Take back every step in flight after one has failed."""
+        while self._flights:
+            handle = self._flights.pop()
+            handle.wait()
+            self._parts.builder.unbuilt(handle.host)
+            self._parts.scheduler.abandon(handle.plan, drew=True)
 
     def _deliver(self, handle: StepHandle) -> list[StreamPiece]:
-        """Wait for a step's tokens, settle the scheduler, and hand results to their requests."""
-        tokens = handle.tokens()
+        """Deliver a step and return what it added."""
+        self._deliver_to_texts(handle)
+        return self._collect(wait=True)
+
+    def _deliver_to_texts(self, handle: StepHandle) -> None:
+        """Wait for a step's tokens, settle the scheduler, and hand the tokens to their requests."""
+        queued = handle.result()
+        tokens, counts = handle.emitted()
         started = time.perf_counter()
-        plan, stats = handle.plan, self.stats
-        appended = self._parts.scheduler.commit(plan, tokens)
-        pieces = []
-        for row, entry in enumerate(handle.entries.tolist()):
-            slot = int(plan.slots[entry])
-            if appended[entry]:
-                pieces.append(self._accept(handle, row, slot, int(tokens[entry])))
-            elif self._parts.table.epoch[slot] == plan.epochs[entry]:
-                pieces.append(self._fail(slot))
+        plan, stats, draws = handle.plan, self.stats, handle.draws
+        if draws is None:
+            self._parts.scheduler.commit(plan, np.full(len(plan), -1, dtype=np.int32))
+            batch = Batch((), tokens, counts, counts, counts, {}, None, queued.scored)
+        else:
+            batch = self._settle(handle, draws, queued, tokens, counts)
+        self._text_results.append(self._texts.submit(lambda: deliver(batch)))
         stats.steps += 1
         stats.rows += plan.total_rows
-        stats.tokens += int(appended.sum())
         stats.preemptions += len(plan.preempted)
-        stats.forward_s += handle.forward_s
-        stats.sample_s += handle.sample_s
+        stats.forward_s += handle.forward.result().seconds
+        stats.sample_s += queued.seconds
         stats.deliver_s += time.perf_counter() - started
+
+    def _settle(self, handle: StepHandle, draws: Draws, queued: Queued, tokens: Int32, counts: Int32) -> Batch:
+        """Commit the tokens of a step and end the requests that are complete."""
+        table, plan, slots = self._parts.table, handle.plan, draws.slots
+        alive = table.epoch[slots] == plan.epochs[draws.entries]
+        kept, reasons = self._ends.cut(slots, tokens, np.where(alive & ~draws.known, counts, 0))
+        full = np.full((len(plan), tokens.shape[1]), -1, dtype=np.int32)
+        full[draws.entries] = tokens
+        given = np.zeros(len(plan), dtype=np.int32)
+        given[draws.entries] = kept
+        failed = alive & ~draws.known & (tokens[np.arange(len(slots)), np.minimum(kept, tokens.shape[1] - 1)] < 0)
+        failed &= kept < counts
+        self._parts.scheduler.commit(plan, full, given)
+        if queued.drafts is not None and queued.rates is not None and self._parts.book is not None:
+            drafts, rates = queued.drafts.result()[alive], queued.rates.result()[alive]
+            self._parts.book.take(slots[alive], drafts, rates, draws.counts[alive] - 1, counts[alive] - 1)
+        places = np.flatnonzero(alive & ~draws.known)
+        requests = [self._live[slot] for slot in slots[places].tolist()]
+        endings, ends = {}, (reasons[places] > 0) | failed[places]
+        for where in np.flatnonzero(table.ruled[slots[places]]).tolist():
+            guide = requests[where].guide
+            if guide is not None:
+                place = places[where]
+                guide.accept(tokens[place, : kept[place]].tolist())
+                ends[where] |= guide.failed is not None
+        preemptions = table.preemptions[slots[places]]
+        for where in np.flatnonzero(ends).tolist():
+            request = requests[where]
+            endings[where] = self._ending(request, int(reasons[places[where]]), bool(failed[places[where]]))
+            self._parts.scheduler.finish(request.slot)
+            self._forget(request.slot)
+        self.stats.tokens += int(kept[places].sum())
+        first, drawn, scored = draws.first[places], queued.drawn, queued.scored
+        return Batch(requests, tokens[places], kept[places], first, preemptions, endings, drawn, scored)
+
+    def _collect(self, wait: bool) -> list[StreamPiece]:
+        """Pieces that are ready (all that are under way, with ``wait``); requests ended by a stop string leave."""
+        pieces: list[StreamPiece] = []
+        while self._text_results and (wait or self._text_results[0].done()):
+            for piece in self._text_results.popleft().result():
+                slot = self._slot_of.get(piece.request_id)
+                if piece.output is not None and slot is not None:
+                    self._parts.scheduler.cancel(slot)
+                    self._forget(slot)
+                pieces.append(piece)
         return pieces
-
-    def _accept(self, handle: StepHandle, row: int, slot: int, token: int) -> StreamPiece:
-        live = self._live[slot]
-        if live.params.logprobs is not None:
-            live.logprobs.append(_token_logprob(handle, row, token, live.params))
-        text, reason = live.accept(token)
-        if not reason:
-            return StreamPiece(live.request_id, (token,), text)
-        return StreamPiece(live.request_id, (token,), text, self._finish(slot, reason))
-
-    def _finish(self, slot: int, reason: str, error: TandemError | None = None) -> RequestOutput:
-        preemptions = int(self._parts.table.preemptions[slot])
-        self._parts.scheduler.finish(slot)
-        return self._forget(slot).output(reason, preemptions, error)
-
-    def _fail(self, slot: int) -> StreamPiece:
-        live = self._live[slot]
-        error = RequestError(
-            "no token can be drawn",
-            where=f"request {live.request_id}, output token {len(live.token_ids)}",
-            why="the logits of this request hold NaN, or every token is banned",
-            fix="check the weights and logit_bias; other requests go on",
-        )
-        return StreamPiece(live.request_id, (), "", self._finish(slot, "error", error))
 
     def _forget(self, slot: int) -> LiveRequest:
         live = self._live.pop(slot)
@@ -266,96 +309,39 @@ class Engine:
         """Admit waiting requests while slots are free; one that cannot be served ends in an error."""
         failed = []
         while self._pending and self._parts.table.num_free:
-            pending = self._pending.popleft()
+            pending = self._next_ready()
+            if pending is None:
+                break
             try:
                 self._admit(pending)
             except TandemError as error:
+                self._pending.remove(pending)
                 output = pending.live.output("error", 0, error)
                 failed.append(StreamPiece(output.request_id, (), "", output))
-            except BaseException:
-                self._pending.appendleft(pending)
-                raise
+                continue
+            self._pending.remove(pending)
         return failed
 
+    def _next_ready(self) -> PendingRequest | None:
+        """The first request in the order of (priority, arrival) whose grammar is compiled."""
+        ready = [pending for pending in self._pending if pending.ready]
+        return min(ready, key=lambda p: (p.live.params.priority, p.live.request_id), default=None)
+
     def _admit(self, pending: PendingRequest) -> None:
-        parts, live = self._parts, pending.live
-        slot = parts.table.create(
-            live.prompt,
-            pending.sampling,
-            roles=pending.roles,
-            media_digest=pending.media_digest,
-            extras=pending.extras,
-        )
-        try:
-            parts.scheduler.add(slot)
-        except TandemError:
-            parts.table.free(slot)
-            raise
-        try:
-            parts.builder.admit(slot)
-        except BaseException:
-            parts.scheduler.cancel(slot)
-            raise
-        self._live[slot] = live
-        self._slot_of[live.request_id] = slot
+        slot = self._intake.admit(pending)
+        self._live[slot] = pending.live
+        self._slot_of[pending.live.request_id] = slot
 
-    def _checked(self, prompt: Sequence[int], params: SamplingParams) -> tuple[int, ...]:
-        if not isinstance(params, SamplingParams):
-            raise RequestError(
-                "sampling parameters cannot be used",
-                where="params",
-                why=f"they are of type {type(params).__name__}",
-                fix="give a SamplingParams; SamplingParams.from_dict reads a mapping",
+    def _ending(self, request: LiveRequest, code: int, failed: bool) -> Ending:
+        preemptions = int(self._parts.table.preemptions[request.slot])
+        if failed:
+            error: TandemError = RequestError(
+                "no token can be drawn",
+                where=f"request {request.request_id}, after {int(self._parts.table.num_tokens[request.slot])} tokens",
+                why="the logits of this request hold NaN, or every token is banned",
+                fix="check the weights, logit_bias, bad words and the grammar; other requests go on",
             )
-        if isinstance(prompt, str | bytes | bytearray | Mapping | Set):
-            raise _refused(f"it is of type {type(prompt).__name__}", "give a list of token ids")
-        try:
-            tokens = tuple(_token_id(token) for token in prompt)
-        except TypeError as error:
-            raise _refused(f"it does not hold token ids: {error}", "give text, or a list of integers") from error
-        limit, vocabulary = self._parts.max_model_len, self._parts.vocab_size
-        if not tokens:
-            raise _refused("it is empty", "give at least one token")
-        bad = next((t for t in tokens if not 0 <= t < vocabulary), None)
-        if bad is not None:
-            raise _refused(f"token id {bad} is out of range", f"use ids from 0 to {vocabulary - 1}")
-        if len(tokens) + params.max_tokens > limit:
-            raise _refused(
-                f"{len(tokens)} prompt tokens and max_tokens {params.max_tokens} exceed the limit of {limit}",
-                "shorten the prompt, lower max_tokens, or raise model.max_model_len",
-            )
-        params.check_vocabulary(vocabulary)
-        return tokens
-
-    def _check_width(self, embed_rows: np.typing.NDArray[np.generic]) -> None:
-        hidden = self._parts.config.text.hidden_size
-        shape: tuple[int, ...] = getattr(embed_rows, "shape", ())
-        if len(shape) != 2 or shape[1] != hidden:
-            raise RequestError(
-                "rows that replace embeddings do not fit",
-                where=f"embed_rows, shape {shape}",
-                why=f"the model's rows have {hidden} values",
-                fix=f"give an array [N, {hidden}]",
-            )
-
-
-def _token_id(token: object) -> int:
-    if isinstance(token, bool):
-        raise TypeError("a truth value is no token id")
-    return operator.index(token)  # type: ignore[arg-type]
-
-
-def _refused(why: str, fix: str) -> RequestError:
-    return RequestError("a prompt cannot be used", where="prompt", why=why, fix=fix)
-
-
-def _token_logprob(handle: StepHandle, row: int, token: int, params: SamplingParams) -> TokenLogprob:
-    drawn = handle.drawn
-    if drawn is None:
-        raise AssertionError("a token was drawn without a draw")
-    processed = float(drawn.processed.result()[row]) if params.processed_logprobs else None
-    top: dict[int, float] = {}
-    if drawn.top is not None and params.logprobs:
-        ids, values = drawn.top[0].result()[row], drawn.top[1].result()[row]
-        top = {int(i): float(v) for i, v in zip(ids[: params.logprobs], values, strict=False)}
-    return TokenLogprob(token, float(drawn.raw.result()[row]), processed, top)
+            return Ending("error", preemptions, error)
+        if request.guide is not None and request.guide.failed is not None:
+            return Ending("error", preemptions, request.guide.failed)
+        return Ending(REASONS[code], preemptions)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from tandem.engine.rules import LogitRules
 from tandem.errors import TandemError
 from tandem.sampling.params import SamplingParams
 from tandem.sampling.stops import StopChecker
 from tandem.tokenizer.detokenize import IncrementalDetokenizer
 from tandem.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from tandem.structured.guide import Guide
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +25,14 @@ class TokenLogprob:
         token_id: the token.
         raw: under the model's distribution (after bans and bias, before temperature).
         processed: under the distribution it was drawn from; None where not asked for.
-        top: raw logprobs of the likeliest tokens.
+        top, top_processed: raw and processed logprobs of the likeliest tokens; those that were removed are left out.
     """
 
     token_id: int
     raw: float
     processed: float | None
     top: Mapping[int, float] = field(default_factory=dict)
+    top_processed: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +44,10 @@ class RequestOutput:
         prompt_token_ids: the prompt.
         token_ids: drawn tokens, the stop token included.
         text: their text without special tokens, cut before a stop string.
-        finish_reason: "stop", "length", "cancelled" or "error".
+        finish_reason: "stop", "length", "cancelled", "deadline" or "error".
         stop_reason: the stop token id or stop string that ended it.
         logprobs: one entry a token where asked for.
+        prompt_logprobs: one entry a prompt token but the first, where asked for.
         error: why it failed; None otherwise.
         preemptions: how often it was put back and recomputed.
     """
@@ -52,6 +59,7 @@ class RequestOutput:
     finish_reason: str = ""
     stop_reason: int | str | None = None
     logprobs: tuple[TokenLogprob, ...] | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     error: TandemError | None = None
     preemptions: int = 0
 
@@ -69,12 +77,15 @@ class StreamPiece:
 class LiveRequest:
     """Host state of a running request that is text, not numbers: decoding, stop strings, logprobs.
 
+    The engine decides by numbers which token is the last; only a stop string may end the request before that.
+
     Args:
         request_id: given by the engine.
         prompt: token ids.
         params: sampling parameters.
         tokenizer: decodes; None when the engine runs on token ids alone.
         eos_id: the model's end token.
+        bad_words: token sequences that must not appear.
     """
 
     def __init__(
@@ -84,13 +95,19 @@ class LiveRequest:
         params: SamplingParams,
         tokenizer: Tokenizer | None,
         eos_id: int,
+        bad_words: Sequence[tuple[int, ...]] = (),
     ) -> None:
         self.request_id, self.prompt, self.params = request_id, prompt, params
         self.stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else {eos_id})
         self.banned_ids = sorted(frozenset(params.stop_token_ids) | {eos_id}) if params.min_tokens else []
         self.token_ids: list[int] = []
         self.logprobs: list[TokenLogprob] = []
+        self.prompt_logprobs: list[TokenLogprob] = []
         self.stop_reason: int | str | None = None
+        self.ended = False
+        self.slot = -1  # where it runs
+        self.guide: Guide | None = None
+        self.rules = LogitRules(params, len(prompt), self.banned_ids, bad_words)
         self._pieces: list[str] = []
         self._decoder = None if tokenizer is None else IncrementalDetokenizer(tokenizer.token_bytes)
         self._stops = StopChecker(params.stop, params.min_tokens)
@@ -100,30 +117,38 @@ class LiveRequest:
         """Text so far."""
         return "".join(self._pieces)
 
-    def accept(self, token: int) -> tuple[str, str]:
-        """Take a drawn token.
+    def accept(self, tokens: Sequence[int], reason: str = "") -> tuple[int, str, str]:
+        """Take drawn tokens.
+
+        Args:
+            tokens: in order.
+            reason: why the last of them ends the request, as far as numbers decide; "" if it does not.
 
         Returns:
-            (new text, finish reason or "").
+            (tokens taken, new text, finish reason or ""); a stop string may end the request before the last token.
         """
-        self.token_ids.append(token)
-        count = len(self.token_ids)
-        early = count < self.params.min_tokens
-        text = self._stops.feed("" if self._decoder is None else self._decoder.feed([token]))
-        reason = ""
-        if token in self.stop_ids and not early and self._stops.matched is None:
-            self.stop_reason, reason = token, "stop"
-        elif count >= self.params.max_tokens:
-            reason = "length"
-        if reason and self._stops.matched is None:
-            text += self._stops.finish("" if self._decoder is None else self._decoder.flush())
-        if self._stops.matched is not None:
-            self.stop_reason, reason = self._stops.matched, "stop"
+        text, taken = "", 0
+        for place, token in enumerate(tokens):
+            self.token_ids.append(token)
+            taken += 1
+            text += self._stops.feed("" if self._decoder is None else self._decoder.feed([token]))
+            last = bool(reason) and place == len(tokens) - 1
+            if last and self._stops.matched is None:
+                text += self._stops.finish("" if self._decoder is None else self._decoder.flush())
+            if self._stops.matched is not None:
+                self.stop_reason, reason = self._stops.matched, "stop"
+                break
+            if last and reason == "stop":
+                self.stop_reason = token
+        else:
+            reason = reason if taken else ""
         self._pieces.append(text)
-        return text, reason
+        self.ended = bool(reason)
+        return taken, text, reason
 
     def output(self, reason: str, preemptions: int, error: TandemError | None = None) -> RequestOutput:
         """The finished result."""
+        self.ended = True
         return RequestOutput(
             request_id=self.request_id,
             prompt_token_ids=self.prompt,
@@ -132,6 +157,7 @@ class LiveRequest:
             finish_reason=reason,
             stop_reason=self.stop_reason,
             logprobs=tuple(self.logprobs) if self.params.logprobs is not None else None,
+            prompt_logprobs=tuple(self.prompt_logprobs) if self.params.prompt_logprobs is not None else None,
             error=error,
             preemptions=preemptions,
         )

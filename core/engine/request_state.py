@@ -26,7 +26,7 @@ STATE_VERSION = 2
 READABLE = (1, 2)  # 1 has no min_p, no priority and no rules
 CONTRACT = (1, 1)  # the contract whose canonical cache layouts the device arrays follow
 DIGEST_BYTES = 32
-PAST_KINDS = ("raw", "processed", "top_ids", "top")
+PAST_KINDS = ("raw", "processed", "top_ids", "top", "top_processed_ids", "top_processed")
 DEVICE_KINDS = ("main", "index", "window", "compressor", "ngram", "draft")
 
 _MAGIC = b"TNDMREQ\n"

@@ -16,8 +16,11 @@ import numpy.typing as npt
 
 from tandem.cache.pool import AccountingError
 from tandem.engine.extras import RequestExtras as RequestExtras  # the table's callers make them
+from tandem.engine.request_checks import check_extras, checked_roles, refused, token_ids
 from tandem.engine.request_state import DIGEST_BYTES, RequestState, Sampling
-from tandem.errors import CapacityError, RequestError
+from tandem.errors import CapacityError
+from tandem.model.replay import Replay
+from tandem.sampling.sampler import Numbers
 
 Int32 = npt.NDArray[np.int32]
 _MASK64 = (1 << 64) - 1
@@ -48,14 +51,18 @@ class RequestTable:
         prompt_len, num_tokens: int32, tokens of the prompt, tokens known to the host.
         num_computed: int32, tokens whose rows have been scheduled.  It runs ahead of the device: it counts
             rows of steps that are still in flight.
-        num_pending: int32, tokens being drawn by steps in flight.
+        num_pending: int32, most tokens that steps in flight may draw; num_drawing: int32, how many of these steps
+            draw, so the least they give.
         max_tokens, min_tokens: int32, bounds on the output.
         limit: int32, prompt_len + max_tokens; a row exists for positions below limit - 1.
         ignore_eos: bool.
-        temperature, top_p, min_p: float32.  top_k, priority: int32.  seed: int64, the bits of an unsigned seed.
-        arrival: int64, grows with every request; older requests go first.
+        temperature, top_p, min_p: float32.  top_k: int32.  seed: int64, the bits of an unsigned seed.
+        priority: int32, lower goes first.  arrival: int64, grows with every request; among equals older goes first.
         epoch: int64, changes whenever what is in flight for the slot stops counting.
-        has_roles: bool, whether any role is not 0.
+        has_roles: bool, whether any role is not 0.  has_override, has_stops: bool, whether embeddings are
+            replaced, whether there are stop tokens besides the model's end token.
+        ruled: bool, whether its draws follow rules beyond the numbers here; the engine sets it.
+        prompt_scored: int32, prompt rows scored so far where logprobs of the prompt are asked for, else -1.
         media_digest: uint8 [R, 32], zeros without media.
         preemptions: int32, times the request was put back.
     """
@@ -72,10 +79,13 @@ class RequestTable:
         self.tokens = np.zeros((max_slots, max_len), dtype=np.int32)
         self.status = np.zeros(max_slots, dtype=np.uint8)
         self.prompt_len, self.num_tokens, self.num_computed = (self._ints() for _ in range(3))
-        self.num_pending, self.max_tokens, self.min_tokens = (self._ints() for _ in range(3))
-        self.limit, self.top_k, self.preemptions, self.priority = (self._ints() for _ in range(4))
+        self.num_pending, self.num_drawing, self.priority = (self._ints() for _ in range(3))
+        self.max_tokens, self.min_tokens = self._ints(), self._ints()
+        self.limit, self.top_k, self.preemptions = (self._ints() for _ in range(3))
         self.ignore_eos = np.zeros(max_slots, dtype=np.bool_)
-        self.has_roles = np.zeros(max_slots, dtype=np.bool_)
+        self.has_roles, self.has_override, self.ruled = (np.zeros(max_slots, dtype=np.bool_) for _ in range(3))
+        self.has_stops = np.zeros(max_slots, dtype=np.bool_)
+        self.prompt_scored = np.full(max_slots, -1, dtype=np.int32)
         self.temperature = np.zeros(max_slots, dtype=np.float32)
         self.top_p = np.ones(max_slots, dtype=np.float32)
         self.min_p = np.zeros(max_slots, dtype=np.float32)
@@ -85,6 +95,7 @@ class RequestTable:
         self.media_digest = np.zeros((max_slots, DIGEST_BYTES), dtype=np.uint8)
         self._roles: npt.NDArray[np.uint8] | None = None
         self._extras: dict[int, RequestExtras] = {}
+        self._salts: dict[int, str] = {}
         self._free = list(range(max_slots))
         self._arrivals = 0
 
@@ -137,6 +148,8 @@ class RequestTable:
         self.media_digest[slot] = np.frombuffer(media_digest.ljust(DIGEST_BYTES, b"\0"), dtype=np.uint8)
         if extras is not _NO_EXTRAS:
             self._extras[slot] = extras
+            self.has_override[slot] = extras.embed_rows is not None
+            self.has_stops[slot] = bool(extras.stop_token_ids)
         return slot
 
     def check(
@@ -156,23 +169,23 @@ class RequestTable:
         Raises:
             RequestError: as `create`.
         """
-        tokens = _token_ids(prompt)
-        roles_array = _roles(roles, len(tokens))
+        tokens = token_ids(prompt)
+        roles_array = checked_roles(roles, len(tokens))
         if len(tokens) + sampling.max_tokens > self.max_len:
-            raise _refused(
+            raise refused(
                 "max_tokens",
                 f"{len(tokens)} prompt and {sampling.max_tokens} output tokens exceed {self.max_len}",
                 "shorten the prompt, lower max_tokens, or raise model.max_model_len",
             )
-        _check_extras(extras, len(tokens))
+        check_extras(extras, len(tokens))
         if not isinstance(media_digest, bytes) or len(media_digest) not in (0, DIGEST_BYTES):
-            raise _refused("media_digest", f"it is {media_digest!r}", f"use {DIGEST_BYTES} bytes or none")
+            raise refused("media_digest", f"it is {media_digest!r}", f"use {DIGEST_BYTES} bytes or none")
         return tokens, roles_array
 
     def _fill(self, slot: int, tokens: Int32, sampling: Sampling) -> None:
         self.tokens[slot, : len(tokens)] = tokens
         self.prompt_len[slot] = self.num_tokens[slot] = len(tokens)
-        self.num_computed[slot] = self.num_pending[slot] = self.preemptions[slot] = 0
+        self.num_computed[slot] = self.num_pending[slot] = self.num_drawing[slot] = self.preemptions[slot] = 0
         self.max_tokens[slot], self.min_tokens[slot] = sampling.max_tokens, sampling.min_tokens
         self.limit[slot] = len(tokens) + sampling.max_tokens
         self.temperature[slot], self.top_p[slot] = sampling.temperature, sampling.top_p
@@ -194,23 +207,40 @@ class RequestTable:
             )
         self.status[slot] = Status.FREE
         self.epoch[slot] += 1
+        self.has_override[slot] = self.has_stops[slot] = self.ruled[slot] = False
+        self.prompt_scored[slot] = -1
         if self.has_roles[slot]:
             self.roles_array()[slot] = 0
             self.has_roles[slot] = False
         self._extras.pop(slot, None)
+        self._salts.pop(slot, None)
         heapq.heappush(self._free, slot)
 
-    def append(self, slots: Int32, tokens: Int32) -> None:
-        """Commit one drawn token to each of several distinct slots (both int32 [n])."""
+    def append(self, slots: Int32, tokens: Int32, counts: Int32) -> None:
+        """Commit the first counts[i] of tokens[i] to each of several distinct slots (int32 [n], [n, m], [n])."""
         at = self.num_tokens[slots]
-        self.tokens[slots, at] = tokens
-        self.num_tokens[slots] = at + 1
+        for column in range(int(counts.max(initial=0))):
+            more = counts > column
+            self.tokens[slots[more], at[more] + column] = tokens[more, column]
+        self.num_tokens[slots] = at + counts
+
+    def key(self, slot: int) -> tuple[int, int]:
+        """What orders requests: lower goes first."""
+        return int(self.priority[slot]), int(self.arrival[slot])
 
     def roles_array(self) -> npt.NDArray[np.uint8]:
         """Roles uint8 [R, max_len]; the array is made when the first request with media arrives."""
         if self._roles is None:
             self._roles = np.zeros((self.max_slots, self.max_len), dtype=np.uint8)
         return self._roles
+
+    def set_salt(self, slot: int, salt: str) -> None:
+        """Let a request share cached prefixes only with requests of the same salt."""
+        self._salts[slot] = salt
+
+    def salt(self, slot: int) -> str:
+        """See `set_salt`; empty where none was set."""
+        return self._salts.get(slot, "")
 
     def extras(self, slot: int) -> RequestExtras:
         """The parts that are not numbers; an empty `RequestExtras` where none were given."""
@@ -236,6 +266,19 @@ class RequestTable:
             ignore_eos=bool(self.ignore_eos[slot]),
             min_p=float(self.min_p[slot]),
             priority=int(self.priority[slot]),
+        )
+
+    def reusable(self, slot: int, replay: Replay) -> int:
+        """Most tokens of a request that it may take from stored state."""
+        if self.extras(slot).rules.prompt_logprobs is not None:
+            return 0  # rows that are not computed cannot be scored
+        length = int(self.num_tokens[slot])
+        return min(length, replay.reusable(int(self.prompt_len[slot]))) if replay.bounded else length
+
+    def numbers(self, slots: npt.NDArray[Any]) -> Numbers:
+        """Sampling numbers of slots int [n], an array of [n] each."""
+        return Numbers(
+            self.temperature[slots], self.top_p[slots], self.top_k[slots], self.min_p[slots], self.seed[slots]
         )
 
     def export_state(self, slot: int) -> RequestState:
@@ -274,7 +317,7 @@ class RequestTable:
         """
         prompt_len, length = state.prompt_len, len(state.tokens)
         if length >= prompt_len + state.sampling.max_tokens:
-            raise _refused(
+            raise refused(
                 "state", "its output already has max_tokens tokens", "import only unfinished requests"
             )
         roles = None if state.roles is None else state.roles[:prompt_len]
@@ -288,82 +331,3 @@ class RequestTable:
         self.tokens[slot, prompt_len:length] = state.tokens[prompt_len:]
         self.num_tokens[slot] = length
         return slot
-
-
-def _refused(where: str, why: str, fix: str) -> RequestError:
-    return RequestError("a request cannot be used", where=where, why=why, fix=fix)
-
-
-def _token_ids(prompt: npt.ArrayLike) -> Int32:
-    found = np.asarray(prompt)
-    if found.ndim != 1 or found.size == 0:
-        raise _refused("prompt", f"it has shape {found.shape}", "give a list of at least one token id")
-    if found.dtype.kind not in "iu":
-        raise _refused("prompt", f"token ids are {found.dtype}", "give integers")
-    if int(found.min()) < 0 or int(found.max()) > np.iinfo(np.int32).max:
-        bad = int(found.min()) if int(found.min()) < 0 else int(found.max())
-        raise _refused("prompt", f"token id {bad} is out of range", "give ids of the model's vocabulary")
-    return found.astype(np.int32)
-
-
-def _roles(roles: npt.ArrayLike | None, length: int) -> npt.NDArray[np.uint8] | None:
-    if roles is None:
-        return None
-    found = _array("roles", roles)
-    fits = (
-        found.shape == (length,) and found.dtype.kind in "iu" and bool(((found >= 0) & (found <= 255)).all())
-    )
-    if not fits:
-        raise _refused(
-            "roles",
-            f"shape {found.shape}, dtype {found.dtype} for {length} tokens",
-            "give one value 0..255 per token",
-        )
-    return found.astype(np.uint8) if found.any() else None
-
-
-def _array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """An array of any kind; a ragged or unreadable nest is refused."""
-    try:
-        return np.asarray(values)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise _refused(name, str(error), "give a flat list or array of numbers") from error
-
-
-def embed_positions(values: npt.ArrayLike, length: int) -> Int32:
-    """Positions of replaced embeddings as int32 [N]: distinct integers below the prompt's length.
-
-    Raises:
-        RequestError: they are not.
-    """
-    found = _array("embed_positions", values)
-    usable = found.ndim == 1 and found.dtype.kind in "iu" and len(np.unique(found)) == len(found)
-    if not usable or (found.size and not (0 <= int(found.min()) and int(found.max()) < length)):
-        raise _refused(
-            "embed_positions",
-            f"shape {found.shape}, dtype {found.dtype} for {length} tokens",
-            "give distinct integer positions of the prompt",
-        )
-    return found.astype(np.int32)
-
-
-def _check_extras(extras: RequestExtras, length: int) -> None:
-    rows, positions = extras.embed_rows, extras.embed_positions
-    if rows is None and positions is None:
-        return
-    usable = (
-        rows is not None
-        and positions is not None
-        and isinstance(rows, np.ndarray)
-        and rows.ndim == 2
-        and rows.dtype in (np.float32, np.uint16)
-        and positions.shape == (len(rows),)
-        and positions.dtype == np.int32
-        and (positions.size == 0 or (int(positions.min()) >= 0 and int(positions.max()) < length))
-    )
-    if not usable:
-        raise _refused(
-            "embed_rows",
-            "rows and positions do not match",
-            "give [N, H] float32 or bf16 bits and N prompt positions",
-        )

@@ -1,48 +1,117 @@
-"""Runs one step of a model on a backend: build, forward, logits, draw, commit."""
+"""Runs one step of a model on a backend: forward (rows to hidden) and draw (logits to tokens and drafts)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from tandem.contract.backend import Backend
+from tandem.contract.backend import Backend, HostFuture
 from tandem.contract.plan import Plan
+from tandem.engine.drafting import Drafting
+from tandem.engine.draws import DrawBuilder, Draws
+from tandem.engine.lane import InlineLane, Lane
 from tandem.engine.outputs import LiveRequest
-from tandem.engine.plan import StepPlan
+from tandem.engine.plan import Int32, StepPlan
+from tandem.engine.prompts import PromptScores, Scored
 from tandem.engine.requests import RequestTable
-from tandem.engine.step import StepBuilder
+from tandem.engine.speculation import SpeculationBook
+from tandem.engine.step import HostStep, StepBuilder
 from tandem.model.registry import Model
-from tandem.sampling.sampler import DrawInputs, Drawn, Sampler
+from tandem.model.step import StepInput
+from tandem.sampling.sampler import Drafts, Drawn, Sampler
+
+Tensor = torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
+class Forwarded:
+    """The forward part of a step, queued on the device.
+
+    Args:
+        step: its device arrays.
+        hidden: bf16 [T, H].
+        counts: rows that each speculative entry got, under way; None without any.
+        seconds: host time of queueing (on a CPU: of computing).
+    """
+
+    step: StepInput
+    hidden: Tensor
+    counts: HostFuture | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The draw part of a step, queued on the device; the host copies are under way.
+
+    Args:
+        drawn: tokens and logprobs; None when nothing draws.
+        emitted: tokens emitted by each segment, int32 [n].
+        drafts, rates: int32 and f32 [n, B], the next drafts and their rates; None without speculation.
+        scored: logprobs of prompts.
+        seconds: host time of queueing.
+    """
+
+    drawn: Drawn | None
+    emitted: HostFuture | None
+    drafts: HostFuture | None
+    rates: HostFuture | None
+    scored: list[Scored]
+    seconds: float
+
+
 class StepHandle:
-    """A step that has been queued on the device.
+    """A step under way.
 
     Args:
         plan: its rows.
-        entries: int [N], entries of the plan that draw, in the order of the drawn tokens.
-        drawn: futures; None when no entry draws.
-        forward_s, sample_s: host time spent queueing the two parts (on a CPU: computing them).
+        host: what the host sent.
+        forward: the forward part.
     """
 
-    plan: StepPlan
-    entries: npt.NDArray[np.intp]
-    drawn: Drawn | None
-    forward_s: float
-    sample_s: float
+    def __init__(self, plan: StepPlan, host: HostStep, forward: Future[Forwarded]) -> None:
+        self.plan, self.host, self.forward = plan, host, forward
+        self.draws: Draws | None = None
+        self.queued: Future[Queued] | None = None
 
-    def tokens(self) -> npt.NDArray[np.int32]:
-        """int32 [entries of the plan]: the drawn tokens, -1 where none was drawn.  Waits for the device."""
+    @property
+    def entries(self) -> npt.NDArray[np.intp]:
+        """Entries of the plan that draw, in the order of the drawn rows' segments."""
+        return np.empty(0, dtype=np.intp) if self.draws is None else self.draws.entries
+
+    def tokens(self) -> Int32:
+        """int32 [entries of the plan]: the first token each emitted, -1 where none was.  Waits for the device."""
         tokens = np.full(len(self.plan), -1, dtype=np.int32)
-        if self.drawn is not None:
-            tokens[self.entries] = self.drawn.host_tokens.result()
+        table, _ = self.emitted()
+        tokens[self.entries] = table[:, 0] if len(self.entries) else ()
         return tokens
+
+    def emitted(self) -> tuple[Int32, Int32]:
+        """Tokens int32 [n, m] (-1 beyond what was emitted) and how many, int32 [n].  Waits for the device."""
+        queued = self.result()
+        if self.draws is None or queued.drawn is None or queued.emitted is None:
+            return np.empty((0, 1), dtype=np.int32), np.empty(0, dtype=np.int32)
+        counts = queued.emitted.result()
+        return self.draws.table(queued.drawn.host_tokens.result()), counts
+
+    def wait(self) -> None:
+        """Wait until nothing of the step runs any more, whether it failed or not."""
+        wait([self.forward])
+        if self.queued is not None:
+            wait([self.queued])
+
+    def result(self) -> Queued:
+        """The draw part.  Waits until it is queued."""
+        if self.queued is None:
+            raise AssertionError("a step was asked for its tokens before it drew")
+        return self.queued.result()
 
 
 class ModelRunner:
@@ -53,64 +122,97 @@ class ModelRunner:
         plan: the plan its ops were bound by.
         builder: makes step inputs.
         table: the requests.
+        vocab_size: rows of the logits.
+        book: the host's side of drafts; None without speculation.
+        coupled: see `Sampler`.
+        lane: where calls to the device run.
     """
 
-    def __init__(self, model: Model, plan: Plan, builder: StepBuilder, table: RequestTable) -> None:
-        self.model, self.builder = model, builder
+    def __init__(
+        self,
+        model: Model,
+        plan: Plan,
+        builder: StepBuilder,
+        table: RequestTable,
+        vocab_size: int,
+        book: SpeculationBook | None = None,
+        coupled: bool = False,
+        lane: Lane | None = None,
+    ) -> None:
+        self.model, self.builder, self.lane = model, builder, lane or InlineLane()
         self._backend: Backend = plan.backend
-        self._table, self._sampler = table, Sampler(plan)
-        self._take = plan.bind("gather_rows", "step")
+        self._table, self._sampler = table, Sampler(plan, coupled)
+        words = -(-vocab_size // 32)
+        self.draws = DrawBuilder(table, book, words)
+        self._scores = PromptScores(plan, table, self._sampler)
+        self._accept = plan.bind("aux.accept", "step")
+        self._drafting = None if builder.drafts is None else Drafting(plan, model, builder, table, self._sampler, words)
 
     def launch(self, plan: StepPlan, live: Mapping[int, LiveRequest]) -> StepHandle:
-        """Queue one step.
+        """Queue one step, both parts.
 
         Args:
-            plan: a plan that is not empty.
-            live: running requests by slot, for logit edits and logprobs.
+            plan: a plan that is not empty; all steps before it are delivered, or nothing on the host needs them.
+            live: running requests by slot.
+        Raises:
+            Exception: whatever the backend raises.
         """
-        with torch.inference_mode():
-            start = time.perf_counter()
-            step = self.builder.build(plan)
-            hidden = self.model.forward(step)
-            entries = np.flatnonzero(plan.sample)
-            middle = time.perf_counter()
-            if not len(entries):
-                return StepHandle(plan, entries, None, middle - start, 0.0)
-            last = self._backend.from_host((plan.row_ends[entries] - 1).astype(np.int32))
-            logits = self.model.logits(hidden, last)
-            drawn = self._sampler.draw(logits, self._draw_inputs(plan, entries, live))
-            slots, positions = self._take(step.rows.slot, last), self._take(step.rows.positions, last)
-            self.builder.commit(drawn.tokens, slots, positions)
-            return StepHandle(plan, entries, drawn, middle - start, time.perf_counter() - middle)
+        handle = self.forward(plan)
+        try:
+            handle.forward.result()
+            self.draw(handle, live)
+            handle.result()
+        except BaseException:
+            self.builder.unbuilt(handle.host)
+            raise
+        return handle
 
-    def _draw_inputs(
-        self, plan: StepPlan, entries: npt.NDArray[np.intp], live: Mapping[int, LiveRequest]
-    ) -> DrawInputs:
-        table, slots, ends = self._table, plan.slots[entries], plan.ends[entries]
-        edits: list[tuple[int, int, float]] = []
-        top_n = 0
-        for row, slot in enumerate(slots.tolist()):
-            request = live[slot]
-            params = request.params
-            if params.logprobs is not None:
-                top_n = max(top_n, params.logprobs)
-            if params.logit_bias or request.banned_ids:
-                early = int(ends[row]) - len(request.prompt) < params.min_tokens
-                edits += _edits(row, request, early)
-        return DrawInputs(
-            temperature=table.temperature[slots],
-            top_p=table.top_p[slots],
-            top_k=table.top_k[slots],
-            seed=table.seed[slots],
-            position=ends.astype(np.int64),
-            edits=edits,
-            top_n=top_n,
+    def forward(self, plan: StepPlan) -> StepHandle:
+        """Queue the forward part of a step."""
+        host = self.builder.prepare(plan)
+        return StepHandle(plan, host, self.lane.submit(lambda: self._forward(plan, host)))
+
+    def draw(self, handle: StepHandle, live: Mapping[int, LiveRequest]) -> None:
+        """Queue the draw part of a step; every step before it must have been delivered.  Waits for the row counts."""
+        counts = handle.forward.result().counts if handle.plan.speculative else None
+        draws = self.draws.build(handle.plan, None if counts is None else counts.result(), live)
+        prompts = self._scores.rows(handle.plan, live)
+        handle.draws = draws
+        handle.queued = self.lane.submit(lambda: self._draw(handle.forward.result(), draws, prompts))
+
+    @torch.inference_mode()
+    def _forward(self, plan: StepPlan, host: HostStep) -> Forwarded:
+        start = time.perf_counter()
+        step, counts = self.builder.build(plan, host)
+        for rows in self.builder.resumed_rows(host):
+            self.model.remember(rows)
+        hidden = self.model.forward(step)
+        return Forwarded(step, hidden, counts, time.perf_counter() - start)
+
+    @torch.inference_mode()
+    def _draw(self, forwarded: Forwarded, draws: Draws | None, prompts: Any) -> Queued:
+        start = time.perf_counter()
+        scored = self._scores.run(self.model, forwarded.hidden, prompts)
+        if draws is None:
+            return Queued(None, None, None, None, scored, time.perf_counter() - start)
+        send, builder = self._backend.from_host, self.builder
+        logits = self.model.logits(forwarded.hidden, send(draws.rows))
+        state = builder.drafts
+        proposed = None if state is None else Drafts(state.tokens.view(-1), state.weights)
+        drawn = self._sampler.draw(logits, draws.inputs, proposed)
+        slots = send(draws.slots)
+        emitted = self._accept(
+            drawn.tokens,
+            drawn.accepted,
+            send(draws.first),
+            send(draws.counts),
+            send(draws.base),
+            slots,
+            builder.last_token,
+            builder.length,
         )
-
-
-def _edits(row: int, request: LiveRequest, early: bool) -> list[tuple[int, int, float]]:
-    """Bias and bans of one row; a banned token appears once."""
-    values = dict(request.params.logit_bias)
-    if early:
-        values.update(dict.fromkeys(request.banned_ids, float("-inf")))
-    return [(row, token, value) for token, value in sorted(values.items())]
+        drafts = rates = None
+        if self._drafting is not None:
+            drafts, rates = self._drafting.run(draws, slots, drawn, emitted)
+        host = self._backend.to_host(emitted)
+        return Queued(drawn, host, drafts, rates, scored, time.perf_counter() - start)

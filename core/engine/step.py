@@ -2,23 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from tandem.cache.space import Tables
+from tandem.cache.tables import BlockTable, WindowTable
+from tandem.contract.backend import HostFuture
 from tandem.contract.plan import Plan
 from tandem.contract.types import Rows
 from tandem.engine.plan import StepPlan
 from tandem.engine.requests import RequestTable
-from tandem.engine.resume import PrefixState
+from tandem.engine.resume import prefix_state
 from tandem.model.replay import HostKept, Replay
 from tandem.model.step import KeptRows, StepInput
 
 Tensor = torch.Tensor
 Int32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class HostStep:
+    """What the host knows of a step, copied, so that the tables may move on before the device has read it.
+
+    Args:
+        rows: int32 [T] by name; of rows that the device places only the defaults.
+        block_rows, window_rows: (slots int32 [n], rows int32 [n, columns]) of the tables that changed.
+        resumed: int32 by name, rows that are not run and whose n-gram history is written; one set for each earlier step
+            that failed, too.
+        writers: slots of the rows int32 [T], -1 for rows whose entries are in blocks that others share, which are not
+            written again; None without any.
+        kept: int32 by name, rows that go on into the decoder layers; None for all.
+        sets: (array of the builder, slot, value or row) of requests that came since the last step.
+        width: see `StepInput`.
+        override: f32 rows that replace embeddings and, for each row of the step, which of them (-1: none).
+    """
+
+    rows: dict[str, Int32]
+    resumed: list[dict[str, Int32]]
+    writers: Int32 | None
+    kept: HostKept | None
+    block_rows: tuple[Int32, Int32]
+    window_rows: tuple[Int32, Int32]
+    sets: list[tuple[Tensor, int, Int32]]
+    width: dict[int, int]
+    override: tuple[npt.NDArray[np.float32], Int32] | None
+
+
+class DraftState:
+    """Drafts by request slot, on the device.
+
+    Args:
+        plan: its backend holds the arrays.
+        slots: request slots, the scratch slot included (R + 1).
+        drafts: most drafts of a request (B).
+        vocab: tokens of the vocabulary (V).
+
+    Attributes:
+        tokens: int32 [R + 1, B], -1 where there is none.
+        weights: int32 [(R + 1) * B, V], the distribution that each draft was drawn from.
+        rates: f32 [R + 1, B], probability that the drafts up to this one are accepted, as the model believes.
+    """
+
+    def __init__(self, plan: Plan, slots: int, drafts: int, vocab: int) -> None:
+        backend = plan.backend
+        self.count = drafts
+        self.tokens = backend.from_host(np.full((slots, drafts), -1, dtype=np.int32))
+        self.weights = backend.empty((slots * drafts, vocab), torch.int32)
+        self.rates = backend.from_host(np.zeros((slots, drafts), dtype=np.float32))
 
 
 class StepBuilder:
@@ -32,6 +85,8 @@ class StepBuilder:
         block_size: tokens per main block.
         max_rows: most rows of a step.
         replay: how decoder layers treat prompts.
+        ring: positions in the n-gram history; 0 without one.
+        drafts: drafts by slot; None without speculation.
     """
 
     def __init__(
@@ -43,9 +98,12 @@ class StepBuilder:
         block_size: int,
         max_rows: int,
         replay: Replay,
+        ring: int = 0,
+        drafts: DraftState | None = None,
     ) -> None:
         backend = self._backend = plan.backend
         self._table, self._tables, self._ratios, self._block_size = table, tables, ratios, block_size
+        self.drafts = drafts
         slots = table.max_slots + 1  # the last is scratch, for rows that are skipped
 
         def by_slot(fill: int, *shape: int) -> Tensor:
@@ -55,22 +113,27 @@ class StepBuilder:
         self.replay = replay
         self.window_first = by_slot(0)
         self.window_first_upper = by_slot(0) if replay.bounded else None
+        self._sets: list[tuple[Tensor, int, Int32]] = []
+        self._resumed: list[dict[str, Int32]] = []
+        self._ring = ring
         self.block_table = by_slot(-1, tables.main.columns)
         self.window_table = by_slot(-1, tables.window.columns)
         names = ["ids", "positions", "from_device", "slot", "chunk_start", "chunk_end", "roles"]
         names += [f"kept_{name}" for name in HostKept._fields]
         self._buffers = {name: backend.empty((max_rows,), torch.int32) for name in names}
         self._inputs = plan.bind("aux.step_inputs", "step")
-        self._commit = plan.bind("aux.commit", "step")
         self._scatter = plan.bind("scatter_rows", "step")
+        self._take = plan.bind("gather_rows", "step")
+        self._ordinals = backend.from_host(np.arange(1, 2 + (drafts.count if drafts else 0), dtype=np.int32))
+        self._verify_rows = None if drafts is None else plan.bind("aux.verify_rows", "step")
 
     def admit(self, slot: int) -> None:
-        """Set the device arrays of a slot that holds a new request."""
-        self._set(self.limit, slot, int(self._table.limit[slot]))
+        """Set the device arrays of a slot that holds a new request, with the next step."""
+        self._set(self.limit, slot, self._table.limit[slot])
         self._set_first(slot, 0)
 
     def resume(self, slot: int, window_start: int) -> None:
-        """Set the device arrays of an admitted slot whose first tokens come with their cache contents.
+        """Set the device arrays of an admitted slot whose first tokens come with their cache contents, but for drafts.
 
         Args:
             slot: the slot.
@@ -78,20 +141,10 @@ class StepBuilder:
         """
         last = int(self._table.num_tokens[slot]) - 1
         self._set_first(slot, window_start)
-        self._set(self.last_token, slot, int(self._table.tokens[slot, last]))
+        self._set(self.last_token, slot, self._table.tokens[slot, last])
         self._set(self.length, slot, last)
-
-    def resume_prefix(self, state: PrefixState, remember: Callable[[Rows], None]) -> None:
-        """Set the device state of requests that start, with a cached prefix or without one.
-
-        Args:
-            state: of the requests.
-            remember: writes the n-gram history of rows that are not run; see `Model.remember`.
-        """
-        for slot, start in zip(state.slots.tolist(), state.window_start.tolist(), strict=True):
-            self._set_first(slot, start)
-        if state.rows:
-            remember(Rows(**{name: self._backend.from_host(array) for name, array in state.rows.items()}))
+        if self.drafts is not None:
+            self._set(self.drafts.tokens, slot, np.full(self.drafts.count, -1))
 
     def _set_first(self, slot: int, window_start: int) -> None:
         self._set(self.window_first, slot, window_start)
@@ -99,25 +152,49 @@ class StepBuilder:
             bound = self.replay.first(int(self._table.prompt_len[slot]))
             self._set(self.window_first_upper, slot, max(window_start, bound))
 
-    def _kept(self, plan: StepPlan) -> KeptRows | None:
-        """Rows that go on into the decoder layers, None for all."""
-        host = self.replay.kept(plan.starts, plan.num_rows, self._table.prompt_len[plan.slots])
-        if host is None:
-            return None
-        return KeptRows(**{name: self._upload(f"kept_{name}", array) for name, array in host._asdict().items()})
+    def _set(self, array: Tensor, slot: int, value: npt.ArrayLike) -> None:
+        self._sets.append((array, slot, np.asarray(value, dtype=np.int32)))
 
-    def _set(self, array: Tensor, slot: int, value: int) -> None:
-        index, values = (self._backend.from_host(np.array([n], dtype=np.int32)) for n in (slot, value))
-        self._scatter(array, index, values)
+    def prepare(self, plan: StepPlan) -> HostStep:
+        """Copy what the host knows of a step; later changes of the tables do not reach it."""
+        resumed = self._resume(plan)
+        sets, self._sets = self._sets, []
+        rows = self._host_rows(plan)
+        return HostStep(
+            rows=rows,
+            resumed=resumed,
+            writers=self._writers(rows, plan.draft_rows),
+            kept=self._kept(plan),
+            block_rows=_changed(self._tables.main),
+            window_rows=_changed(self._tables.window),
+            sets=sets,
+            width=self._widths(int(plan.ends.max())),
+            override=self._override(plan),
+        )
 
-    def build(self, plan: StepPlan) -> StepInput:
+    def unbuilt(self, host: HostStep) -> None:
+        """Remember what a step brought and may not have reached the device."""
+        self._sets = host.sets + self._sets
+        self._resumed = host.resumed + self._resumed
+        self._tables.main.mark_dirty(host.block_rows[0])
+        self._tables.window.mark_dirty(host.window_rows[0])
+
+    def build(self, plan: StepPlan, host: HostStep) -> tuple[StepInput, HostFuture | None]:
         """Write the rows of ``plan`` into the device buffers.
 
-        Rows whose token is drawn by a step in flight take token and position from `last_token` and `length`.
+        Rows whose token is drawn by a step in flight take token and position from `last_token` and `length`, rows of
+        drafts their token from `drafts`.
+
+        Returns:
+            The step, and how many rows each speculative entry got (int32 [speculative], under way), None without any.
         """
-        self._upload_tables()
-        host = self._host_rows(plan)
-        device = {name: self._upload(name, array) for name, array in host.items()}
+        for array, at, value in host.sets:
+            self._send_rows(array, (np.array([at], dtype=np.int32), value[None]))
+        self._send_rows(self.block_table, host.block_rows)
+        self._send_rows(self.window_table, host.window_rows)
+        device = {name: self._upload(name, array) for name, array in host.rows.items()}
+        counts = self._place_drafts(plan, device) if plan.speculative else None
+        drafts = () if self.drafts is None else (self.drafts.tokens,)
         ids, positions, slot = self._inputs(
             device["ids"],
             device["positions"],
@@ -126,61 +203,125 @@ class StepBuilder:
             self.last_token,
             self.length,
             self.limit,
+            *drafts,
         )
         rows = Rows(ids, positions, slot, device["chunk_start"], device["chunk_end"], device["roles"])
-        override, index = self._override(plan)
-        writers = self._writers(host)
-        return StepInput(
+        override = None if host.override is None else [self._backend.from_host(array) for array in host.override]
+        step = StepInput(
             rows=rows,
             block_table=self.block_table,
             window_table=self.window_table,
             window_first=self.window_first,
-            width=self._widths(int(plan.ends.max())),
-            hint="decode" if int(plan.num_rows.max()) == 1 else "prefill",
+            width=host.width,
+            hint="decode" if int(plan.num_rows[plan.speculative :].max(initial=1)) == 1 else "prefill",
             window_first_upper=self.window_first_upper,
-            kept=self._kept(plan),
-            override=override,
-            override_index=index,
-            writer=None if writers is None else self._write_slots(device, writers),
+            kept=self._keep(host.kept, plan.draft_rows, device),
+            override=None if override is None else override[0],
+            override_index=None if override is None else override[1],
+            writer=None if host.writers is None else self._write_slots(device, host.writers, plan.draft_rows),
         )
+        return step, counts
 
-    def _writers(self, host: dict[str, Int32]) -> Int32 | None:
-        """Slots of the rows int32 [T], -1 for rows whose entries are in blocks that others share; None without any."""
+    def _resume(self, plan: StepPlan) -> list[dict[str, Int32]]:
+        """Prepare the device state of requests that start, with a cached prefix or without one."""
+        if plan.started:
+            slots, starts, windows = np.array(plan.started, dtype=np.int32).T
+            state = prefix_state(self._table, slots, starts, windows, self._ring)
+            for slot, start in zip(state.slots.tolist(), state.window_start.tolist(), strict=True):
+                self._set_first(slot, start)
+            if state.rows:
+                self._resumed.append(state.rows)
+        resumed, self._resumed = self._resumed, []
+        return resumed
+
+    def resumed_rows(self, host: HostStep) -> list[Rows]:
+        """Rows of a step for `Model.remember`."""
+        send = self._backend.from_host
+        return [Rows(**{name: send(array) for name, array in rows.items()}) for rows in host.resumed]
+
+    def _writers(self, host: dict[str, Int32], draft_rows: int) -> Int32 | None:
         slot = host["slot"]
         again = (host["positions"] < self._tables.main.shared[slot]) & (host["from_device"] == 0)
+        again[:draft_rows] = False
         return np.where(again, np.int32(-1), slot) if again.any() else None
 
-    def _write_slots(self, device: dict[str, Tensor], writers: Int32) -> Tensor:
+    def _write_slots(self, device: dict[str, Tensor], host: Int32, draft_rows: int) -> Tensor:
         """Slots int32 [T] as the step's, -1 also for rows that write no entry."""
+        writers = self._backend.from_host(host)
+        if draft_rows:
+            place = self._backend.from_host(np.arange(draft_rows, dtype=np.int32))
+            self._scatter(writers, place, device["slot"][:draft_rows])
+        drafts = () if self.drafts is None else (self.drafts.tokens,)
         own = (self.last_token, self.length, self.limit)
-        place = (device["ids"], device["positions"], device["from_device"])
-        slot: Tensor = self._inputs(*place, self._backend.from_host(writers), *own)[2]
+        slot: Tensor = self._inputs(
+            device["ids"], device["positions"], device["from_device"], writers, *own, *drafts
+        )[2]
         return slot
 
-    def commit(self, tokens: Tensor, slots: Tensor, positions: Tensor) -> None:
-        """Hand drawn tokens to the next step: int32 [N] each, positions being those of the rows drawn from."""
-        self._commit(tokens, slots, positions, self.last_token, self.length)
+    def _place_drafts(self, plan: StepPlan, device: dict[str, Tensor]) -> HostFuture:
+        """Let the device share the rows of the speculative entries out; they are the first of the step."""
+        if self.drafts is None or self._verify_rows is None:
+            raise AssertionError("a step has drafts that the engine was not made for")
+        count, rows = plan.speculative, plan.draft_rows
+        most = np.full(count, self.drafts.count, dtype=np.int32)
+        slot, offset, start, end, counts = self._verify_rows(
+            self._backend.from_host(plan.slots[:count]),
+            self.drafts.rates,
+            self.drafts.tokens,
+            self.length,
+            self.limit,
+            self._backend.from_host(most),
+            rows,
+        )
+        place = self._backend.from_host(np.arange(rows, dtype=np.int32))
+        source = self._take(self._ordinals, offset)
+        found = {"slot": slot, "positions": offset, "from_device": source, "chunk_start": start, "chunk_end": end}
+        for name, values in found.items():
+            self._scatter(device[name], place, values)
+        return self._backend.to_host(counts)
+
+    def _kept(self, plan: StepPlan) -> HostKept | None:
+        spec = plan.speculative
+        starts, counts = plan.starts[spec:], plan.num_rows[spec:]
+        prompts = self._table.prompt_len[plan.slots[spec:]]
+        if plan.draft_rows:  # decode rows, all kept, stand before the others
+            starts, counts, prompts = (
+                np.concatenate((np.array([first], dtype=np.int32), array))
+                for first, array in ((1 << 30, starts), (plan.draft_rows, counts), (0, prompts))
+            )
+        return self.replay.kept(starts, counts, prompts)
+
+    def _keep(self, host: HostKept | None, draft_rows: int, device: dict[str, Tensor]) -> KeptRows | None:
+        if host is None:
+            return None
+        kept = {name: self._upload(f"kept_{name}", array) for name, array in host._asdict().items()}
+        if draft_rows:  # they are the first of the kept rows too
+            place = self._backend.from_host(np.arange(draft_rows, dtype=np.int32))
+            for name in ("chunk_start", "chunk_end"):
+                self._scatter(kept[name], place, device[name][:draft_rows])
+        return KeptRows(**kept)
 
     def _upload(self, name: str, array: Int32) -> Tensor:
         self._backend.from_host(array, self._buffers[name])
         return self._buffers[name][: array.shape[0]]
 
     def _host_rows(self, plan: StepPlan) -> dict[str, Int32]:
-        counts, ends = plan.num_rows, plan.row_ends
-        total, table = int(ends[-1]), self._table
-        slot = np.repeat(plan.slots, counts)
+        first, spec = plan.draft_rows, plan.speculative
+        counts, ends = plan.num_rows[spec:], plan.row_ends[spec:]
+        total, table = plan.total_rows, self._table
+        slot = np.repeat(plan.slots[spec:], counts)
         start = np.repeat(ends - counts, counts)
-        positions = np.arange(total, dtype=np.int32) - start + np.repeat(plan.starts, counts)
+        positions = np.arange(first, total, dtype=np.int32) - start + np.repeat(plan.starts[spec:], counts)
         ids = table.tokens[slot, positions]
-        roles = np.zeros(total, dtype=np.int32)
-        if table.has_roles[plan.slots].any():
+        roles = np.zeros(len(slot), dtype=np.int32)
+        if table.has_roles[plan.slots[spec:]].any():
             roles[:] = table.roles_array()[slot, positions]
-        from_device = np.zeros(total, dtype=np.int32)
-        if plan.from_device.any():
-            drawn = (ends - 1)[plan.from_device]
+        from_device = np.zeros(len(slot), dtype=np.int32)
+        if plan.from_device[spec:].any():
+            drawn = (ends - 1 - first)[plan.from_device[spec:]]
             from_device[drawn] = 1
             positions[drawn] = 0  # an offset to the device's length
-        return {
+        rows = {
             "ids": ids,
             "positions": positions,
             "from_device": from_device,
@@ -189,20 +330,15 @@ class StepBuilder:
             "chunk_end": np.repeat(ends, counts),
             "roles": roles,
         }
+        if not first:
+            return rows
+        zeros = np.zeros(first, dtype=np.int32)  # the device places these; see `_place_drafts`
+        return {name: np.concatenate((zeros, array)) for name, array in rows.items()}
 
-    def _upload_tables(self) -> None:
-        for mirror, target in (
-            (self._tables.main, self.block_table),
-            (self._tables.window, self.window_table),
-        ):
-            dirty = mirror.take_dirty()
-            if len(dirty):
-                try:
-                    rows = self._backend.from_host(mirror.table[dirty])
-                    self._scatter(target, self._backend.from_host(dirty), rows)
-                except BaseException:
-                    mirror.mark_dirty(dirty)
-                    raise
+    def _send_rows(self, target: Tensor, changed: tuple[Int32, Int32]) -> None:
+        slots, rows = changed
+        if len(slots):
+            self._scatter(target, self._backend.from_host(slots), self._backend.from_host(rows))
 
     def _widths(self, longest: int) -> dict[int, int]:
         """Bounds of visible entries that take few different values: blocks times a power of two."""
@@ -210,14 +346,14 @@ class StepBuilder:
         blocks = min(1 << (blocks - 1).bit_length(), self._tables.main.columns)
         return {ratio: blocks * (self._block_size // ratio) for ratio in self._ratios}
 
-    def _override(self, plan: StepPlan) -> tuple[Tensor | None, Tensor | None]:
+    def _override(self, plan: StepPlan) -> tuple[npt.NDArray[np.float32], Int32] | None:
         """Rows that replace embeddings in this step, and for each row which of them (-1: none)."""
         rows, total = [], 0
         index: Int32 | None = None
         first = plan.row_ends - plan.num_rows
-        for i, slot in enumerate(plan.slots.tolist()):
-            extras = self._table.extras(slot)
-            if extras.embed_rows is None or extras.embed_positions is None:
+        for i in np.flatnonzero(self._table.has_override[plan.slots]).tolist():
+            extras = self._table.extras(int(plan.slots[i]))
+            if extras.embed_rows is None or extras.embed_positions is None or i < plan.speculative:
                 continue
             offset = extras.embed_positions - plan.starts[i]
             inside = (offset >= 0) & (offset < plan.num_rows[i])
@@ -229,9 +365,12 @@ class StepBuilder:
             index[first[i] + offset[inside]] = np.arange(total, total + count, dtype=np.int32)
             rows.append(_as_f32(extras.embed_rows[inside]))
             total += count
-        if index is None:
-            return None, None
-        return self._backend.from_host(np.concatenate(rows)), self._backend.from_host(index)
+        return None if index is None else (np.concatenate(rows), index)
+
+
+def _changed(mirror: BlockTable | WindowTable) -> tuple[Int32, Int32]:
+    slots = mirror.take_dirty()
+    return slots, mirror.table[slots]
 
 
 def _as_f32(rows: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:

@@ -7,7 +7,7 @@ slots; that it runs the same weights is the caller's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -75,9 +75,10 @@ class Transfer:
         params.check_vocabulary(parts.vocab_size)
         prompt, output = state.tokens[: state.prompt_len].tolist(), state.tokens[state.prompt_len :].tolist()
         live = LiveRequest(request_id, tuple(prompt), params, parts.tokenizer, parts.eos_id)
-        for token in output:
-            if live.accept(token)[1]:
-                raise _unfit("tokens", "the output is already complete")
+        early = state.sampling.min_tokens
+        complete = any(token in live.stop_ids for token in output[max(0, early - 1) :])
+        if complete or len(output) >= state.sampling.max_tokens or live.accept(output)[2]:
+            raise _unfit("tokens", "the output is already complete")
         live.logprobs = _unpack_logprobs(state, output)
         return live
 
@@ -235,10 +236,14 @@ def _pack_logprobs(live: LiveRequest) -> dict[str, Array]:
     if not known:
         return {}
     packed: dict[str, Array] = {"raw": np.array([p.raw for p in known], dtype=np.float32)}
+    tops = {"top": [p.top for p in known]}
     if live.params.processed_logprobs:
         packed["processed"] = np.array([p.processed for p in known], dtype=np.float32)
-    packed["top_ids"] = np.array([list(p.top) for p in known], dtype=np.int32)
-    packed["top"] = np.array([list(p.top.values()) for p in known], dtype=np.float32)
+        tops["top_processed"] = [p.top_processed for p in known]
+    for name, top in tops.items():
+        width = max(map(len, top))
+        packed[f"{name}_ids"] = np.array([[*t, *[-1] * (width - len(t))] for t in top], dtype=np.int32)
+        packed[name] = np.array([[*t.values(), *[0.0] * (width - len(t))] for t in top], dtype=np.float32)
     return packed
 
 
@@ -246,12 +251,23 @@ def _unpack_logprobs(state: RequestState, output: list[int]) -> list[TokenLogpro
     packed = state.past_logprobs
     if state.logprobs is None or not output:
         return []
-    if not {"raw", "top_ids", "top"} <= set(packed) or ("processed" in packed) != state.processed_logprobs:
+    wanted = {"raw", "top_ids", "top"}
+    if state.processed_logprobs:
+        wanted |= {"processed", "top_processed_ids", "top_processed"}
+    if wanted != set(packed):
         raise _unfit("past_logprobs", f"it holds {sorted(packed)}")
     processed = packed["processed"].tolist() if "processed" in packed else [None] * len(output)
-    ids, values = packed["top_ids"].tolist(), packed["top"].tolist()
-    tops = [dict(zip(*pair, strict=True)) for pair in zip(ids, values, strict=True)]
-    return [TokenLogprob(*item) for item in zip(output, packed["raw"].tolist(), processed, tops, strict=True)]
+    top_processed = _tops(packed, "top_processed") if "processed" in packed else [{} for _ in output]
+    columns = (packed["raw"].tolist(), processed, _tops(packed, "top"), top_processed)
+    return [TokenLogprob(*item) for item in zip(output, *columns, strict=True)]
+
+
+def _tops(packed: Mapping[str, Array], name: str) -> list[dict[int, float]]:
+    ids, values = packed[f"{name}_ids"].tolist(), packed[name].tolist()
+    return [
+        {token: value for token, value in zip(*pair, strict=True) if token >= 0}
+        for pair in zip(ids, values, strict=True)
+    ]
 
 
 def _unfit(where: str, why: str) -> RequestError:

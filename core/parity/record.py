@@ -57,7 +57,7 @@ class ObservedRunner(ModelRunner):
     """A runner that notes which rows of which requests each step has."""
 
     def __init__(self, parts: Assembly) -> None:
-        super().__init__(parts.model, parts.plan, parts.builder, parts.table)
+        super().__init__(parts.model, parts.plan, parts.builder, parts.table, parts.vocab_size)
         self.steps: list[list[list[int]]] = []
 
     def launch(self, plan: StepPlan, live: Mapping[int, LiveRequest]) -> StepHandle:
@@ -119,6 +119,8 @@ def fit(config: EngineConfig, longest: int, count: int) -> EngineConfig:
         "scheduler.max_slots": count,
         "scheduler.max_tokens_per_step": max(256, count),
         "scheduler.max_chunk": _CHUNK,
+        "speculation.draft_tokens": 0,
+        "cache.prefix": "off",
     }
     values = {f"{section}.{key}": value for section, part in config.to_dict().items() for key, value in part.items()}
     chosen = {key: value for key, value in values.items() if key in config.origins}

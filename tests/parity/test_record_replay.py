@@ -185,7 +185,7 @@ def test_layers_are_named(machines: Machines) -> None:
     step = [item for item in machines.trace.records if item.step == 1]
     entered = [item.layer for item in step if item.op in ("hc_enter", "hc_step")]
     assert entered == [layer for layer in range(8) for _ in range(2)]
-    assert [item.layer for item in step if item.op in ("embed", "sample", "aux.commit", "hc_collapse")] == [None] * 4
+    assert [item.layer for item in step if item.op in ("embed", "sample", "aux.accept", "hc_collapse")] == [None] * 4
     routed = [item for item in step if item.op == "moe_route"]
     blocks = {item.id: item for item in step if item.op == "moe_block"}
     assert [blocks[item.parent].layer for item in routed if item.parent is not None] == list(range(8))

@@ -20,6 +20,7 @@ from tandem.engine.llm import LLM
 from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece
 from tandem.engine.plan import StepPlan
 from tandem.engine.runner import StepHandle
+from tandem.engine.step import HostStep
 from tandem.model.step import StepInput
 from tandem.sampling.params import SamplingParams
 
@@ -32,6 +33,7 @@ ROOMY: Mapping[str, Any] = {
     "scheduler.max_tokens_per_step": 128,
     "scheduler.max_chunk": 64,
     "cache.prefix": "off",
+    "speculation.draft_tokens": 0,
 }
 
 
@@ -107,13 +109,13 @@ class Recorder:
 
     # -- the builder ---------------------------------------------------------------------------
 
-    def build(self, plan: StepPlan) -> StepInput:
-        step = self._build(plan)
-        self._rows = step.rows
-        return pad_step(step, self.padding) if self.padding else step
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.builder, name)
 
-    def commit(self, *arrays: Any) -> None:
-        self.builder.commit(*arrays)
+    def build(self, plan: StepPlan, host: HostStep) -> tuple[StepInput, Any]:
+        step, counts = self._build(plan, host)
+        self._rows = step.rows
+        return (pad_step(step, self.padding) if self.padding else step), counts
 
     # -- the model -----------------------------------------------------------------------------
 

@@ -260,6 +260,8 @@ class Teacher:
             "scheduler.max_slots": 8,
             "scheduler.max_tokens_per_step": 256,
             "scheduler.max_chunk": chunk,
+            "speculation.draft_tokens": 0,
+            "cache.prefix": "off",
         }
         config = load_config(env={}, args=small | {key.replace("__", "."): v for key, v in options.items()})
         parts = assemble(config, self.backend, show_progress=False)

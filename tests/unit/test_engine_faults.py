@@ -85,7 +85,7 @@ def test_a_step_that_fails_at_any_op_is_retried(path: Path) -> None:
     want, _ = run(path, [])
     places = [
         ("scatter_rows", 1), ("embed", 1), ("compress_update", 1), ("moe_block", 3), ("aux.step_inputs", 2),
-        ("engram_context", 1), ("attn_block", 2), ("sample", 2), ("scatter_rows", 2), ("aux.commit", 1),
+        ("engram_context", 1), ("attn_block", 2), ("sample", 2), ("scatter_rows", 2), ("aux.accept", 1),
         ("scatter_rows", 3), ("linear", 40), ("scatter_rows", 1), ("hc_step", 9), ("gather_rows", 2),
         ("scatter_rows", 4), ("scatter_rows", 5),
     ]  # fmt: skip

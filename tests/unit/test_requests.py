@@ -23,6 +23,10 @@ DIGEST = bytes(range(32))
 RULES = DrawRules(1.5, -0.5, 0.25, ("bad", "wörd"), (7, -1, 8), 3, 2.5, StructuredSpec("choice", ("ä", "b"), (3,), 4))
 
 
+def append(table: RequestTable, slot: int, token: int) -> None:
+    table.append(np.array([slot], np.int32), np.array([[token]], np.int32), np.array([1], np.int32))
+
+
 def full_state() -> RequestState:
     return RequestState(
         tokens=np.array([5, 6, 7, 8], dtype=np.int32),
@@ -76,7 +80,7 @@ def test_a_slot_holds_what_was_given():
     assert table.seed[0] == -1  # the same 64 bits
     assert table.sampling(0) == sampling
     assert table.extras(0) == RequestExtras() and not table.has_roles[0]
-    table.append(np.array([0], dtype=np.int32), np.array([9], dtype=np.int32))
+    append(table, 0, 9)
     assert table.output(0).tolist() == [9] and table.num_tokens[0] == 4
 
 
@@ -310,7 +314,7 @@ def test_a_request_moves_between_tables():
     )
     sampling = Sampling(max_tokens=5, seed=12, temperature=0.7, top_p=0.9, min_p=0.125, priority=-4)
     slot = source.create([4, 5, 6], sampling, roles=[0, 1, 0], media_digest=DIGEST, extras=extras)
-    source.append(np.array([slot], np.int32), np.array([7], np.int32))
+    append(source, slot, 7)
     source.num_computed[slot] = 3
     state = RequestState.from_bytes(source.export_state(slot).to_bytes())
     assert state.rng_position == 4 and state.num_computed == 3
@@ -339,7 +343,7 @@ def test_export_and_import_refuse_what_cannot_go_on():
     with pytest.raises(AccountingError, match="being drawn"):
         table.export_state(slot)
     table.num_pending[slot] = 0
-    table.append(np.array([slot], np.int32), np.array([7], np.int32))
+    append(table, slot, 7)
     done = table.export_state(slot)
     with pytest.raises(RequestError, match="already has max_tokens"):
         table.import_state(done)

@@ -160,7 +160,7 @@ def test_one_step_ahead_rows_wait_for_tokens_on_the_device():
         engine.scheduler.schedule()
     with pytest.raises(AccountingError, match="out of order"):
         engine.scheduler.commit(second, [1])
-    assert engine.scheduler.commit(first, [11]).tolist() == [True]
+    assert engine.scheduler.commit(first, [11]).tolist() == [1]
     third = engine.scheduler.schedule()
     assert entries(third) == {slot: (4, 1, True)} and third.from_device.all()
     engine.scheduler.commit(second, [12])
@@ -178,8 +178,8 @@ def test_results_in_flight_of_an_ended_request_do_not_touch_the_next_one_in_its_
     getattr(engine.scheduler, how)(slot)
     assert engine.add(2, max_tokens=5) == slot
     third = engine.scheduler.schedule()
-    assert engine.scheduler.commit(second, [99]).tolist() == [False]
-    assert engine.scheduler.commit(third, [5]).tolist() == [True]
+    assert engine.scheduler.commit(second, [99]).tolist() == [0]
+    assert engine.scheduler.commit(third, [5]).tolist() == [1]
     assert engine.table.tokens[slot, :3].tolist() == [1, 2, 5]
 
 
@@ -195,23 +195,11 @@ def test_a_step_that_was_not_run_can_be_taken_back():
     assert entries(engine.scheduler.schedule()) == entries(second) == {slot: (8, 2, True)}
 
 
-def test_rewound_rows_are_computed_again_within_the_margin():
-    engine = Engine(Shape(draft=1))  # margin 2 * (1 + 1)
-    slot = engine.add(8, max_tokens=5)
-    engine.step()
-    engine.scheduler.rewind(slot, 4)
-    assert engine.step() == {slot: (4, 5, True)}
-    with pytest.raises(AccountingError, match="rewound too far"):
-        engine.scheduler.rewind(slot, 5)
-    with pytest.raises(AccountingError):
-        engine.scheduler.rewind(slot, -1)
-
-
 def test_a_token_that_could_not_be_drawn_is_not_appended():
     engine = Engine(Shape())
     slot = engine.add(2, max_tokens=5)
     plan = engine.scheduler.schedule()
-    assert engine.scheduler.commit(plan, [-1]).tolist() == [False]
+    assert engine.scheduler.commit(plan, [-1]).tolist() == [0]
     assert engine.table.output(slot).size == 0 and engine.step() == {}
     engine.scheduler.finish(slot)
     assert engine.scheduler.idle

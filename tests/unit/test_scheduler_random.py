@@ -3,8 +3,8 @@
 The pretend device keeps what a real one would: caches addressed by block, and copies of the tables that see
 only the rows reported as changed.  Each row writes its identity into both caches and then checks that every
 position it may read holds what an undisturbed run would have left there.  Requests arrive, end, are
-cancelled, adopted, put back and rewound at random, on pools that are mostly full; each must draw the tokens
-that it draws alone.
+cancelled, adopted and put back at random, on pools that are mostly full; each must draw the tokens that it draws
+alone.
 """
 
 from __future__ import annotations
@@ -239,11 +239,6 @@ class Episode:
                 scheduler.finish(slot)
                 del self.live[slot]
                 self.finished += 1
-            elif self.shape.draft and not self.flying and self.rng.random() < 0.2:
-                rows = int(self.rng.integers(self.engine.tables.window.geometry.rollback + 1))
-                rows = min(rows, live.next_row) if not live.roles.any() else 0
-                scheduler.rewind(slot, rows)
-                live.next_row -= rows
 
     def check_books(self) -> None:
         """Blocks are owned as often as tables name them; a slot is in one queue; queues are by arrival."""
@@ -275,8 +270,6 @@ SHAPES = {
     "small budget": Shape(slots=6, running=6, budget=3, chunk=2, main_blocks=12),
     "one step ahead, roomy": Shape(depth=2, window_blocks=36),
     "one step ahead, full pools": Shape(depth=2, slots=6, running=5, main_blocks=11, window_blocks=14),
-    "drafts": Shape(draft=2, main_blocks=12, window_blocks=30),
-    "drafts, one step ahead": Shape(draft=2, depth=2, main_blocks=12, window_blocks=30, window_block=3, window=7),
     "odd sizes": Shape(slots=7, running=3, block=6, window=5, window_block=3, main_blocks=8, budget=11, chunk=7),
     "three steps ahead": Shape(depth=3, main_blocks=12, window_blocks=40),
 }

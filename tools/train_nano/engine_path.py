@@ -35,7 +35,7 @@ class EngineScorer:
 
     def __init__(self, directory: Path, backend: str = "cpu", more: Mapping[str, Any] | None = None) -> None:
         options = {"model.path": str(directory), "model.max_model_len": LONGEST, "scheduler.max_slots": 1}
-        options |= {"backend.name": backend, **(more or {})}
+        options |= {"backend.name": backend, "speculation.draft_tokens": 0, "cache.prefix": "off", **(more or {})}
         self._parts: Assembly = assemble(load_config(env={}, args=options), None, False)
         self._watch = _Watch(self._parts.runner.model)
         self._parts.runner.model = self._watch

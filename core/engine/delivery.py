@@ -1,0 +1,115 @@
+"""From the tokens of a step to pieces of text: the work that no number depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tandem.contract.backend import HostFuture
+from tandem.engine.outputs import LiveRequest, StreamPiece, TokenLogprob
+from tandem.engine.plan import Int32
+from tandem.engine.prompts import Scored
+from tandem.errors import TandemError
+from tandem.sampling.sampler import Drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why and how a request ends.
+
+    Args:
+        reason: finish reason.
+        preemptions: how often it was put back.
+        error: what ended it, for reason "error".
+    """
+
+    reason: str
+    preemptions: int
+    error: TandemError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a step gave to requests.
+
+    Args:
+        requests: those that get something, n.
+        tokens, counts: int32 [n, m] and [n], their new tokens.
+        first: int32 [n], first row of each among the rows of `drawn`.
+        preemptions: int32 [n], how often each was put back.
+        endings: by place, those that end with these tokens.
+        drawn: logprobs by row.
+        scored: logprobs of prompts.
+    """
+
+    requests: Sequence[LiveRequest]
+    tokens: Int32
+    counts: Int32
+    first: Int32
+    preemptions: Int32
+    endings: Mapping[int, Ending]
+    drawn: Drawn | None = None
+    scored: Sequence[Scored] = field(default_factory=tuple)
+
+
+def deliver(batch: Batch) -> list[StreamPiece]:
+    """Hand tokens to their requests; a request that a stop string ends gets its output here."""
+    for scored in batch.scored:
+        scored.request.prompt_logprobs += _prompt_logprobs(scored)
+    pieces = []
+    rows = zip(batch.requests, batch.tokens.tolist(), batch.counts.tolist(), strict=True)
+    for place, (request, tokens, count) in enumerate(rows):
+        if request.ended:
+            continue
+        ending = batch.endings.get(place)
+        pieces.append(_piece(batch, place, request, tokens[:count], ending))
+    return pieces
+
+
+def _piece(
+    batch: Batch, place: int, request: LiveRequest, tokens: list[int], ending: Ending | None
+) -> StreamPiece:
+    cause = "" if ending is None or ending.error is not None else ending.reason
+    taken, text, reason = request.accept(tokens, cause)
+    if request.params.logprobs is not None and batch.drawn is not None:
+        first = int(batch.first[place])
+        request.logprobs += _logprobs(batch.drawn, first, tokens[:taken], request)
+    preemptions, error = int(batch.preemptions[place]), None
+    if ending is not None and not reason:
+        reason, error = ending.reason, ending.error
+    output = request.output(reason, preemptions, error) if reason else None
+    return StreamPiece(request.request_id, tuple(tokens[:taken]), text, output)
+
+
+def _logprobs(drawn: Drawn, first: int, tokens: Sequence[int], request: LiveRequest) -> list[TokenLogprob]:
+    params, found = request.params, []
+    raw, processed = drawn.raw.result(), drawn.processed.result()
+    for row, token in enumerate(tokens, first):
+        found.append(
+            TokenLogprob(
+                token,
+                float(raw[row]),
+                float(processed[row]) if params.processed_logprobs else None,
+                _top(drawn.top, row, params.logprobs or 0),
+                _top(drawn.top_processed, row, params.logprobs or 0) if params.processed_logprobs else {},
+            )
+        )
+    return found
+
+
+def _prompt_logprobs(scored: Scored) -> list[TokenLogprob]:
+    raw = scored.drawn.raw.result()
+    count = scored.request.params.prompt_logprobs or 0
+    return [
+        TokenLogprob(token, float(raw[row]), None, _top(scored.drawn.top, row, count))
+        for row, token in enumerate(scored.tokens.tolist())
+    ]
+
+
+def _top(pair: tuple[HostFuture, HostFuture] | None, row: int, count: int) -> dict[int, float]:
+    if pair is None or not count:
+        return {}
+    ids, values = pair[0].result()[row][:count].tolist(), pair[1].result()[row][:count].tolist()
+    return {token: value for token, value in zip(ids, values, strict=True) if value > -np.inf}
