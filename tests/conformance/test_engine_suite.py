@@ -60,13 +60,13 @@ def writes_padding(write: OpFunction, *args: Any) -> Any:
 
 
 def by_row(sample: OpFunction, *args: Any) -> Any:
-    *rest, position, filtered = args
-    return sample(*rest, torch.arange(len(position)), filtered)
+    *rest, position, filtered, min_p = args
+    return sample(*rest, torch.arange(len(position)), filtered, min_p)
 
 
 def short_seeds(sample: OpFunction, *args: Any) -> Any:
-    *rest, seed, position, filtered = args
-    return sample(*rest, seed & 0x7FFF, position, filtered)
+    *rest, seed, position, filtered, min_p = args
+    return sample(*rest, seed & 0x7FFF, position, filtered, min_p)
 
 
 def not_normalised(process: OpFunction, logits: Tensor, *rest: Any) -> Tensor:
@@ -111,7 +111,7 @@ def test_a_defect_is_caught(defect: str, check: str, words: str) -> None:
 
 @pytest.mark.slow
 def test_a_failed_step_that_is_only_taken_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scheduler, "abandon", Scheduler.rollback)
+    monkeypatch.setattr(Scheduler, "abandon", lambda scheduler, plan, drew: scheduler.rollback(plan))
     with EngineHarness(CpuBackend(use_native=True)) as harness, pytest.raises(Mismatch, match="after a failed step"):
         CHECKS["failed-step"](harness)
 

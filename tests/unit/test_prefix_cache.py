@@ -337,7 +337,7 @@ def test_running_requests_never_lack_pages_for_cached_ones():
     assert bench.space.reach(1) == 24 and bench.space.reach(1, (0, 2)) == 20
     bench.space.grow(1, 24)
     assert bench.pools.window.num_available == 0
-    assert not bench.space.grow_by_one(ids(2), ids(0))
+    assert not bench.space.grow_all(ids(2), ids(1))
     bench.cache.check()
 
 
