@@ -198,7 +198,7 @@ def test_space_takes_all_or_nothing():
     assert space.growing(ids(0, 1), ids(9, 1)) == (2, 2)
     assert space.growing(ids(0), ids(8)) == (0, 1)
     # Slot 0 at position 8 needs one block of each kind, slot 1 at position 0 too: only one of each is left.
-    assert not space.grow_by_one(ids(0, 1), ids(8, 0))
+    assert not space.grow_all(ids(0, 1), ids(9, 1))
     assert (pools.main.num_free, pools.window.num_free) == (1, 1)
     # At length 8 positions from 8 - 4 - 2 = 2 on are kept: pages 1, 2, 3 do not fit, nor do 2 main blocks.
     assert not space.take_tail(1, 8)
