@@ -119,6 +119,9 @@ class Recorder:
 
     # -- the model -----------------------------------------------------------------------------
 
+    def remember(self, rows: Rows) -> None:
+        self.model.remember(rows)
+
     def forward(self, step: StepInput) -> torch.Tensor:
         self._hidden = self._forward(step)
         return self._hidden
