@@ -209,7 +209,7 @@ class Engine:
         handle = None
         try:
             if plan is not None and len(plan):
-                handle = runner.forward(plan)
+                handle = runner.forward(plan, self._flights[-1] if self._flights else None)
                 self._flights.append(handle)
             if len(self._flights) > (handle is not None):
                 self._deliver_to_texts(self._flights[0])

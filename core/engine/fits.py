@@ -28,11 +28,12 @@ def check_limits(pools: Pools, tables: Tables, limits: SchedulerLimits) -> None:
             why=f"{geometry} against {limits}",
             fix="make longest_chunk max_tokens_per_step, steps_in_flight max_in_flight, max_draft draft_tokens",
         )
-    if pools.window.num_blocks < geometry.pages(1):
+    pages = geometry.pages(1 + limits.draft_tokens)
+    if pools.window.num_blocks < pages:
         raise ConfigError(
             "the window pool cannot serve one request",
             where="Scheduler",
-            why=f"it has {pools.window.num_blocks} blocks, one request needs {geometry.pages(1)}",
+            why=f"it has {pools.window.num_blocks} blocks, one request needs {pages}",
             fix="give the window pool more blocks",
         )
 

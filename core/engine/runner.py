@@ -167,10 +167,22 @@ class ModelRunner:
             raise
         return handle
 
-    def forward(self, plan: StepPlan) -> StepHandle:
-        """Queue the forward part of a step."""
+    def forward(self, plan: StepPlan, behind: StepHandle | None = None) -> StepHandle:
+        """Queue the forward part of a step.
+
+        Args:
+            plan: its rows.
+            behind: the step in flight before it, whose draw part is queued.  If that fails this one fails too: it
+                would run on tables and tokens that it was not built for, and write where it must not.
+        """
         host = self.builder.prepare(plan)
-        return StepHandle(plan, host, self.lane.submit(lambda: self._forward(plan, host)))
+
+        def run() -> Forwarded:
+            if behind is not None:
+                behind.result()
+            return self._forward(plan, host)
+
+        return StepHandle(plan, host, self.lane.submit(run))
 
     def draw(self, handle: StepHandle, live: Mapping[int, LiveRequest]) -> None:
         """Queue the draw part of a step; every step before it must have been delivered.  Waits for the row counts."""

@@ -111,12 +111,13 @@ class Life:
         self.drafts = rng.choice((0, 1, 2, 3))
         self.depth = rng.choice((1, 2, 2, 2))
         slots, block, page, window = rng.randint(1, 4), rng.choice((2, 4)), rng.choice((1, 2)), rng.choice((2, 3, 5))
-        self.longest = rng.choice((4, 6, 8, 16))
+        self.longest = rng.choice((4, 6, 8, 12))
         self.budget = max(slots, rng.randint(self.drafts + 1, 12))
         geometry = WindowGeometry(window, page, self.budget, self.drafts, self.depth)
         least = -(-self.longest // block)
-        blocks = rng.randint(least, least * slots) + rng.randint(0, 3)
-        pages = rng.randint(geometry.pages(1 + self.drafts), geometry.pool_blocks(slots, self.budget))
+        blocks = least + rng.choice((0, 0, 1, 2, least * slots))
+        pages = geometry.pages(1 + self.drafts)
+        pages = rng.choice((pages, pages + rng.randint(0, 3), geometry.pool_blocks(slots, self.budget)))
         self.table = RequestTable(slots, self.longest)
         self.pools = Pools(Pool(blocks), Pool(pages))
         self.tables = Tables(BlockTable(slots, self.longest, block), WindowTable(slots, geometry))
@@ -137,29 +138,29 @@ class Life:
         self.drawer, self.ends = DrawBuilder(self.table, None, 1), TokenEnds(self.table, EOS)
         self.clock, self.flights = Clock(rng), deque[Flight]()
         self.live: dict[int, Job] = {}
-        self.pending = deque(sorted((self.job() for _ in range(rng.choice((1, 2, 2, 3, 5)))), key=lambda job: job.arrives))
-        self.jobs = list(self.pending)
+        self.jobs = sorted((self.job() for _ in range(rng.choice((1, 2, 2, 3, 5)))), key=lambda job: job.arrives)
+        self.pending = deque(self.jobs)
         self.failures = rng.choice((0, 0, 0, 0, 0, 1, 2))
         self.steps = self.preemptions = self.accepted = self.failed = 0
 
     def job(self) -> Job:
         rng = self.rng
-        length = rng.randint(1, self.longest - 1)
+        length = rng.randint(1, self.longest // 2)
         start = rng.randrange(2)  # few different beginnings, so that prefixes are shared
         prompt = [1 + (start * 7 + p * 3) % (VOCAB - 1) for p in range(length)]
         if rng.random() < 0.4:
             prompt[-1] = rng.randrange(1, VOCAB)
-        most = rng.randint(1, self.longest - length)
+        most = self.longest - length if rng.random() < 0.5 else rng.randint(1, self.longest - length)
         never = float("inf")
         return Job(
             prompt,
             most,
             rng.randint(0, most) if rng.random() < 0.2 else 0,
-            rng.random() < 0.3,
+            rng.random() < 0.5,
             rng.randrange(2),
-            rng.random() * rng.choice((0.0, 10.0)),
-            rng.random() * 20.0 if rng.random() < 0.25 else never,
-            rng.randint(1, most) if rng.random() < 0.15 else most + 1,
+            rng.random() * rng.choice((0.0, 0.0, 10.0)),
+            rng.random() * 20.0 if rng.random() < 0.2 else never,
+            rng.randint(1, most) if rng.random() < 0.25 else most + 1,
         )
 
     def choose(self, slots: np.ndarray, other: int) -> int:

@@ -206,8 +206,8 @@ class Device:
                 rows["slot"][row], rows["positions"][row], rows["from_device"][row] = slot, offset, 1 + offset
                 rows["chunk_start"][row], rows["chunk_end"][row] = row - offset, row - offset + count
                 row += 1
-        for row in range(row, total):  # noqa: PLW2901
-            rows["slot"][row], rows["chunk_start"][row], rows["chunk_end"][row] = -1, row, row + 1
+        for left in range(row, total):
+            rows["slot"][left], rows["chunk_start"][left], rows["chunk_end"][left] = -1, left, left + 1
         return counts
 
     def _inputs(self, rows: dict[str, list[int]]) -> tuple[list[int], list[int], list[int]]:
