@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 
 from tandem.cli import autoload
+from tandem.cli.notes import show_notes
 from tandem.errors import TandemError
 
 COMMANDS = ("generate", "chat", "doctor", "backends", "backend", "checkpoint", "bench", "conformance", "parity")
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _be_lenient_at_the_edges()
     try:
         arguments = build_parser(words[0] if words else "").parse_args(words)
+        show_notes("--json" in words, getattr(arguments, "verbose", False))
         code: int = arguments.handler(arguments)
         return code
     except TandemError as error:

@@ -21,7 +21,7 @@ def positive(text: str) -> int:
 
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    """--model, --backend, --config, --set and --json."""
+    """--model, --backend, --config, --set, --json and --verbose."""
     parser.add_argument(
         "--model", metavar="DIR", help="checkpoint directory; default: the small model that comes with Tandem"
     )
@@ -31,6 +31,7 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
         "--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="one engine option; repeatable"
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument("--verbose", action="store_true", help="tell more of what is chosen, on standard error")
 
 
 def engine_config(arguments: argparse.Namespace) -> EngineConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
+import logging
 from dataclasses import dataclass
 
 from tandem.cache.hashing import Identity, fingerprint_of
@@ -17,6 +17,7 @@ from tandem.engine.requests import RequestTable
 from tandem.errors import ConfigError
 from tandem.model.caches import CacheSpec, ModelCaches
 
+_LOG = logging.getLogger(__name__)
 _OWN_OPTIONS = ("cache.prefix", "cache.prefix_mib", "cache.prefix_state")
 
 
@@ -46,7 +47,7 @@ def plan_prefix(
         page_bytes, block_bytes: memory of a window page and of a main block in all layers.
 
     Returns:
-        The plan.  Where no request could ever be served from the cache, a warning says so and it is off.
+        The plan.  Where no request could ever be served from the cache it is off, and the logger is warned.
 
     Raises:
         ConfigError: it could never serve a request, and one of its options was given.
@@ -74,7 +75,9 @@ def plan_prefix(
             why=why,
             fix="change that, or set cache.prefix to off",
         )
-    warnings.warn(f"the prefix cache is off, for it could never serve a request: {why}", stacklevel=2)
+    # Who set no option of the caches did not ask for this one: such a note may be left out where texts are read.
+    unasked = not any(key.startswith("cache.") for key in options.origins)
+    _LOG.warning("the prefix cache is off, for it could never serve a request: %s", why, extra={"unasked": unasked})
     return PrefixPlan()
 
 

@@ -51,6 +51,17 @@ def test_generate_for_people(tiny: Path, want: Any, capsys: Capture) -> None:
     assert "6 drawn" in err and "finished by length" in err and "cpu" in err and err.count("\n") == 1
 
 
+def test_a_prefix_cache_that_cannot_hit_is_noted_where_it_matters(tiny: Path, capsys: Capture) -> None:
+    """A request of 128 tokens has no full block of 128 before its last prompt token."""
+    told = "note: the prefix cache is off, for it could never serve a request: "
+    for more, lines in (((), 0), (("--verbose",), 1), (("--set", "cache.window_block=64"), 1)):
+        assert generate(tiny, *more) == 0
+        notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
+        assert len(notes) == lines and all(line.startswith(told) for line in notes)
+    assert generate(tiny, "--verbose", "--json") == 0
+    assert json.loads(capsys.readouterr().err)["note"] == notes[0].removeprefix("note: ")
+
+
 def test_generate_for_machines(tiny: Path, want: Any, capsys: Capture) -> None:
     assert generate(tiny, "--json", "--logprobs", "2", "--top-k", "500") == 0
     out, err = capsys.readouterr()
