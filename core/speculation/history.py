@@ -74,8 +74,8 @@ class RateHistory:
         self._overall += len(slots) / self._seen * (rates.mean(axis=0) - self._overall)
 
     def _correlate(self, slots: Int32, rates: Floats, count: npt.NDArray[np.int64]) -> None:
-        settled = count >= _SETTLED
-        if not settled.any():
+        settled = np.flatnonzero(count >= _SETTLED)[:_SORTED]  # a sample; it is used with few requests only
+        if not len(settled):
             return
         slots, rates, count = slots[settled], rates[settled], count[settled]
         mean = self._mean[slots]
