@@ -109,6 +109,14 @@ class SpeculationOptions:
         "gives the same token, which keeps every text (coupled)",
         choices=("rejection", "coupled"),
     )
+    verify: str = _option(
+        "all",
+        "verify every draft (all), or as many as give the most tokens per second by measured step times and the "
+        "drafter's confidence (scheduled); then texts drawn by rejection depend on the load",
+        choices=("all", "scheduled"),
+    )
+    step_ms: int | None = _option(None, "with scheduled: longest step in milliseconds", 1)
+    token_ms: int | None = _option(None, "with scheduled: longest expected time per token in milliseconds", 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from tandem.cache.hashing import Identity
@@ -30,6 +31,9 @@ from tandem.engine.step import DraftState, StepBuilder
 from tandem.errors import ConfigError
 from tandem.model.config import ModelConfig
 from tandem.model.registry import Model, build_model
+from tandem.speculation.budget import Objective
+from tandem.speculation.verify import VerifyBudget
+from tandem.structured.compiler import Compiler
 from tandem.tokenizer.tokenizer import Tokenizer
 
 
@@ -51,6 +55,7 @@ class Assembly:
     checkpoint: Checkpoint
     max_model_len: int
     book: SpeculationBook | None
+    compiler: Compiler
     text_lane: Lane
     overlap: bool
 
@@ -68,6 +73,7 @@ class Assembly:
         """Release the backend and the mapped files."""
         self.runner.lane.close()
         self.text_lane.close()
+        self.compiler.close()
         self.plan.backend.close()
         self.checkpoint.close()
 
@@ -170,7 +176,8 @@ def _connect(
     table = RequestTable(spec.max_slots, sizes.max_model_len)
     pools, tables = pools_and_tables(sizes)
     state = DraftState(plan, spec.max_slots + 1, drafts, vocab) if drafts else None
-    book = SpeculationBook(spec.max_slots, drafts) if drafts else None
+    overlap = options.scheduler.overlap == "on"
+    book = SpeculationBook(spec.max_slots, drafts, _budget(options, sizes)) if drafts else None
     ratios = sorted({r for r in config.text.compress_ratios[: config.text.num_hidden_layers] if r})
     ring = 0 if model.caches.history is None else int(model.caches.history.shape[1])
     max_rows = sizes.limits.max_tokens_per_step
@@ -183,7 +190,6 @@ def _connect(
     def identify(slot: int) -> tuple[Identity, int]:
         return identity_of(table, slot, table.salt(slot)), table.reusable(slot, sizes.replay)
 
-    overlap = options.scheduler.overlap == "on"
     coupled = options.speculation.accept == "coupled"
     lane = ThreadLane("tandem-device") if overlap else InlineLane()
     return Assembly(
@@ -192,7 +198,9 @@ def _connect(
         model=model,
         tokenizer=tokenizer,
         table=table,
-        scheduler=Scheduler(table, pools, tables, sizes.limits, prefix=prefix, identify=identify),
+        scheduler=Scheduler(
+            table, pools, tables, sizes.limits, None if book is None else book.budget, prefix, identify
+        ),
         pools=pools,
         tables=tables,
         builder=builder,
@@ -201,6 +209,19 @@ def _connect(
         checkpoint=checkpoint,
         max_model_len=sizes.max_model_len,
         book=book,
+        compiler=Compiler(tokenizer, vocab),
         text_lane=ThreadLane("tandem-text") if overlap else InlineLane(),
         overlap=overlap,
+    )
+
+
+def _budget(options: EngineConfig, sizes: Sizes) -> VerifyBudget:
+    """The choice of rows to verify; without a cost curve, which a running engine measures, every draft is verified."""
+    speculation, drafts = options.speculation, sizes.spec.draft_tokens
+    return VerifyBudget(
+        sizes.spec.max_slots,
+        drafts,
+        lambda slots: np.full(len(slots), drafts, dtype=np.int32),
+        objective=Objective(speculation.step_ms, speculation.token_ms),
+        overlapped=options.scheduler.overlap == "on",
     )

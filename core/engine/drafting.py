@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,11 +15,10 @@ from tandem.engine.requests import RequestTable
 from tandem.engine.step import StepBuilder
 from tandem.model.registry import Model
 from tandem.sampling.sampler import Drawn, Sampler
-
-if TYPE_CHECKING:
-    from tandem.structured.guide import DraftWalker
+from tandem.structured.guide import DraftWalker
 
 Tensor = torch.Tensor
+DRAFT_SEED = 1_000_000_007
 
 
 class Drafting:
@@ -42,6 +40,9 @@ class Drafting:
             raise AssertionError("drafting without room for drafts")
         self._backend, self._model, self._builder, self._sampler = plan.backend, model, builder, sampler
         self._table, self._state, self._words = table, builder.drafts, words
+        # A position is drafted again by later blocks, at another place: with the same random number for it, whether
+        # it is verified could depend on the number that decides what it becomes.
+        self._stride = np.int64(0 if sampler.coupled else DRAFT_SEED)
         self._take = plan.bind("gather_rows", "draft")
         self._places = plan.backend.from_host(np.arange(table.max_len + self._state.count + 2, dtype=np.int64))
         self._commit = plan.bind("aux.draft_commit", "draft")
@@ -68,8 +69,9 @@ class Drafting:
         for column in range(state.count):
             logits, confidence = self._model.draft_head(base[:, column], hidden[:, column], previous, column)
             bits = self._bits(walkers, len(draws.slots))
+            seeds = own._replace(seed=own.seed + self._stride * column)
             place = self._take(self._places[column + 1 :], positions)
-            previous, weights = self._sampler.draft(logits, own, place, bits)
+            previous, weights = self._sampler.draft(logits, seeds, place, bits)
             self._commit(slots, column, previous, weights, confidence, state.tokens, state.weights, state.rates)
             self._walk(walkers, previous)
         for walker in walkers.values():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,7 @@ from tandem.engine.plan import Int32, StepPlan
 from tandem.engine.requests import RequestTable
 from tandem.engine.speculation import SpeculationBook
 from tandem.sampling.sampler import DrawInputs
-
-if TYPE_CHECKING:
-    from tandem.structured.guide import Guide
+from tandem.structured.guide import Guide
 
 Index = npt.NDArray[np.intp]
 

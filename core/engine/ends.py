@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from tandem.engine.plan import Int32
 from tandem.engine.requests import RequestTable
 
-GOES_ON, STOP, LENGTH = 0, 1, 2
+GOES_ON, STOP, LENGTH, FAILED = 0, 1, 2, 3
 REASONS = {STOP: "stop", LENGTH: "length"}
 
 
@@ -23,7 +22,7 @@ class TokenEnds:
     def __init__(self, table: RequestTable, eos_id: int) -> None:
         self._table, self._eos_id = table, eos_id
 
-    def cut(self, slots: Int32, tokens: Int32, counts: Int32) -> tuple[Int32, npt.NDArray[np.int8]]:
+    def cut(self, slots: Int32, tokens: Int32, counts: Int32) -> tuple[Int32, Int32]:
         """Cut emitted tokens at the first that ends its request.
 
         Args:
@@ -32,8 +31,8 @@ class TokenEnds:
             counts: int32 [n], tokens of each row that count; the first -1 among them cuts too.
 
         Returns:
-            How many tokens are left, int32 [n], and whether the last of them ends the request, int8 [n]: `GOES_ON`,
-            `STOP` or `LENGTH`.
+            How many tokens are left, int32 [n], and whether the request ends with them, int32 [n]: `GOES_ON`, `STOP`,
+            `LENGTH`, or `FAILED` where the next could not be drawn.
         """
         table, column = self._table, np.arange(tokens.shape[1], dtype=np.int32)
         known = table.num_tokens[slots]
@@ -50,5 +49,6 @@ class TokenEnds:
         ended, last = ends.any(1), ends.argmax(1)
         kept = np.where(ended, last + 1, valid).astype(np.int32)
         at_last = stop[np.arange(len(slots)), last]
-        reasons = np.where(ended, np.where(at_last, STOP, LENGTH), GOES_ON).astype(np.int8)
+        otherwise = np.where(missing.any(1), FAILED, GOES_ON)
+        reasons = np.where(ended, np.where(at_last, STOP, LENGTH), otherwise).astype(np.int32)
         return kept, reasons

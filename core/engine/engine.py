@@ -13,10 +13,10 @@ import numpy as np
 from tandem.engine.assembly import Assembly
 from tandem.engine.delivery import Batch, Ending, deliver
 from tandem.engine.draws import Draws
-from tandem.engine.ends import REASONS, TokenEnds
+from tandem.engine.ends import FAILED, GOES_ON, REASONS, STOP, TokenEnds
 from tandem.engine.intake import Inputs, Intake, PendingRequest
 from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece
-from tandem.engine.plan import Int32, StepPlan
+from tandem.engine.plan import Bools, Int32, StepPlan
 from tandem.engine.request_state import RequestState
 from tandem.engine.runner import Queued, StepHandle
 from tandem.engine.transfer import Transfer
@@ -61,6 +61,16 @@ class Engine:
         self._flights: deque[StepHandle] = deque()
         self._texts = assembly.text_lane
         self._text_results: deque[Future[list[StreamPiece]]] = deque()
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of the model."""
+        return self._parts.vocab_size
+
+    @property
+    def longest_chunk(self) -> int:
+        """Most rows of a prompt in a step."""
+        return min(self._parts.max_model_len - 1, self._parts.scheduler.limits.max_chunk)
 
     @property
     def idle(self) -> bool:
@@ -258,35 +268,59 @@ class Engine:
         """Commit the tokens of a step and end the requests that are complete."""
         table, plan, slots = self._parts.table, handle.plan, draws.slots
         alive = table.epoch[slots] == plan.epochs[draws.entries]
-        kept, reasons = self._ends.cut(slots, tokens, np.where(alive & ~draws.known, counts, 0))
-        full = np.full((len(plan), tokens.shape[1]), -1, dtype=np.int32)
-        full[draws.entries] = tokens
-        given = np.zeros(len(plan), dtype=np.int32)
-        given[draws.entries] = kept
-        failed = alive & ~draws.known & (tokens[np.arange(len(slots)), np.minimum(kept, tokens.shape[1] - 1)] < 0)
-        failed &= kept < counts
+        fresh = alive & ~draws.known
+        kept, reasons = self._ends.cut(slots, tokens, np.where(fresh, counts, 0))
+        self._follow_grammars(slots, tokens, kept, reasons, fresh)
+        full, given = np.full((len(plan), tokens.shape[1]), -1, dtype=np.int32), np.zeros(len(plan), dtype=np.int32)
+        full[draws.entries], given[draws.entries] = tokens, kept
         self._parts.scheduler.commit(plan, full, given)
-        if queued.drafts is not None and queued.rates is not None and self._parts.book is not None:
-            drafts, rates = queued.drafts.result()[alive], queued.rates.result()[alive]
-            self._parts.book.take(slots[alive], drafts, rates, draws.counts[alive] - 1, counts[alive] - 1)
-        places = np.flatnonzero(alive & ~draws.known)
+        self._note_drafts(handle, draws, queued, counts, kept, alive)
+        places = np.flatnonzero(fresh)
         requests = [self._live[slot] for slot in slots[places].tolist()]
-        endings, ends = {}, (reasons[places] > 0) | failed[places]
-        for where in np.flatnonzero(table.ruled[slots[places]]).tolist():
-            guide = requests[where].guide
-            if guide is not None:
-                place = places[where]
-                guide.accept(tokens[place, : kept[place]].tolist())
-                ends[where] |= guide.failed is not None
         preemptions = table.preemptions[slots[places]]
-        for where in np.flatnonzero(ends).tolist():
+        endings = {}
+        for where in np.flatnonzero(reasons[places]).tolist():
             request = requests[where]
-            endings[where] = self._ending(request, int(reasons[places[where]]), bool(failed[places[where]]))
+            endings[where] = self._ending(request, int(reasons[places[where]]))
             self._parts.scheduler.finish(request.slot)
             self._forget(request.slot)
         self.stats.tokens += int(kept[places].sum())
         first, drawn, scored = draws.first[places], queued.drawn, queued.scored
         return Batch(requests, tokens[places], kept[places], first, preemptions, endings, drawn, scored)
+
+    def _follow_grammars(self, slots: Int32, tokens: Int32, kept: Int32, reasons: Int32, fresh: Bools) -> None:
+        """Move grammars past the tokens kept; one that fails, or can only end, ends its request (in place)."""
+        for place in np.flatnonzero(fresh & self._parts.table.ruled[slots]).tolist():
+            request = self._live[int(slots[place])]
+            guide = request.guide
+            if guide is None:
+                continue
+            kept[place] = guide.accept(tokens[place, : kept[place]].tolist())
+            if guide.failed is not None:
+                reasons[place] = FAILED
+            elif reasons[place] == GOES_ON and self._cannot_end(request, int(kept[place])) and guide.terminated:
+                reasons[place] = STOP  # the end token is all that could come, and it does not count
+
+    def _cannot_end(self, request: LiveRequest, more: int) -> bool:
+        """Whether the model's end token would not end a request after so many more tokens."""
+        table, slot = self._parts.table, request.slot
+        written = int(table.num_tokens[slot] - table.prompt_len[slot]) + more
+        return bool(table.ignore_eos[slot]) or written + 1 < int(table.min_tokens[slot])
+
+    def _note_drafts(
+        self, handle: StepHandle, draws: Draws, queued: Queued, counts: Int32, kept: Int32, alive: Bools
+    ) -> None:
+        """Tell the book what a step verified and which drafts it left; what follows an end was in vain."""
+        book, plan = self._parts.book, handle.plan
+        if book is None or queued.drafts is None or queued.rates is None:
+            return
+        decoded = alive & (draws.entries < plan.speculative)
+        tested = np.minimum(draws.counts - 1, np.where(kept < counts, kept, draws.counts - 1))
+        book.verified(draws.slots[decoded], tested[decoded], np.minimum(counts - 1, tested)[decoded])
+        book.take(draws.slots[alive], queued.drafts.result()[alive], queued.rates.result()[alive])
+        if book.budget.curve is not None:
+            forward_s = handle.forward.result().seconds
+            book.budget.curve.observe(plan.total_rows, len(draws.slots), forward_s, queued.seconds)
 
     def _collect(self, wait: bool) -> list[StreamPiece]:
         """Pieces that are ready (all that are under way, with ``wait``); requests ended by a stop string leave."""
@@ -332,16 +366,16 @@ class Engine:
         self._live[slot] = pending.live
         self._slot_of[pending.live.request_id] = slot
 
-    def _ending(self, request: LiveRequest, code: int, failed: bool) -> Ending:
+    def _ending(self, request: LiveRequest, code: int) -> Ending:
         preemptions = int(self._parts.table.preemptions[request.slot])
-        if failed:
-            error: TandemError = RequestError(
-                "no token can be drawn",
-                where=f"request {request.request_id}, after {int(self._parts.table.num_tokens[request.slot])} tokens",
-                why="the logits of this request hold NaN, or every token is banned",
-                fix="check the weights, logit_bias, bad words and the grammar; other requests go on",
-            )
-            return Ending("error", preemptions, error)
+        if code in REASONS:
+            return Ending(REASONS[code], preemptions)
         if request.guide is not None and request.guide.failed is not None:
             return Ending("error", preemptions, request.guide.failed)
-        return Ending(REASONS[code], preemptions)
+        error = RequestError(
+            "no token can be drawn",
+            where=f"request {request.request_id}, after {int(self._parts.table.num_tokens[request.slot])} tokens",
+            why="the logits of this request hold NaN, or every token is banned",
+            fix="check the weights, logit_bias, bad words and the grammar; other requests go on",
+        )
+        return Ending("error", preemptions, error)

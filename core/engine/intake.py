@@ -6,7 +6,7 @@ import operator
 import secrets
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from tandem.engine.request_state import RequestState, Sampling
 from tandem.engine.requests import RequestExtras
 from tandem.errors import RequestError, TandemError
 from tandem.sampling.params import SamplingParams
-
-if TYPE_CHECKING:
-    from tandem.structured.compiler import Ticket
+from tandem.structured.compiler import Ticket
 
 _MASK64 = (1 << 64) - 1
 
@@ -100,12 +98,13 @@ class Intake:
         seed = secrets.randbits(64) if params.seed is None else params.seed
         extras = extras_of(params, inputs, len(tokens))
         words = self.bad_words(params)
+        ticket = None if params.structured is None else parts.compiler.submit(params.structured)
         found = []
         for copy in range(copies):
             live = LiveRequest(request_id + copy, tokens, params, parts.tokenizer, parts.eos_id, words)
             sampling = sampling_of(params, (seed + copy) & _MASK64)
             found.append(
-                PendingRequest(live, sampling, extras, inputs.roles, inputs.media_digest, None, inputs.cache_salt)
+                PendingRequest(live, sampling, extras, inputs.roles, inputs.media_digest, ticket, inputs.cache_salt)
             )
         parts.table.check(
             tokens, found[0].sampling, roles=inputs.roles, media_digest=inputs.media_digest, extras=extras
@@ -145,6 +144,8 @@ class Intake:
         except TandemError:
             parts.table.free(slot)
             raise
+        if parts.book is not None:
+            parts.book.forget(slot)
         try:
             self.bind(slot, live)
             parts.builder.admit(slot)
@@ -161,8 +162,6 @@ class Intake:
             live.rules.any or live.guide is not None or params.logprobs is not None or bool(params.forced_token_ids)
         )
         table.prompt_scored[slot] = -1 if params.prompt_logprobs is None else 0
-        if self._parts.book is not None:
-            self._parts.book.forget(slot)
 
     def _checked(self, prompt: Sequence[int], params: SamplingParams) -> tuple[int, ...]:
         if not isinstance(params, SamplingParams):

@@ -13,6 +13,7 @@ from tandem.config import EngineConfig, load_config
 from tandem.contract.backend import Backend
 from tandem.contract.registry import parse_selector
 from tandem.engine.assembly import assemble
+from tandem.engine.curve import use_curve
 from tandem.engine.engine import Engine
 from tandem.engine.outputs import RequestOutput, StreamPiece
 from tandem.errors import ConfigError, RequestError, TandemError
@@ -62,6 +63,7 @@ class LLM:
         self.config = config or load_config(config_file, args=chosen)
         self._assembly = assemble(self.config, None if isinstance(backend, str) else backend, show_progress)
         self.engine = Engine(self._assembly)
+        use_curve(self.engine, self._assembly, self.config)
         self._boxes: dict[int, deque[StreamPiece]] = {}  # what a step gave to requests whose reader comes later
 
     @property

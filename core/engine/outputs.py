@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tandem.engine.rules import LogitRules
 from tandem.errors import TandemError
 from tandem.sampling.params import SamplingParams
 from tandem.sampling.stops import StopChecker
+from tandem.structured.guide import Guide
 from tandem.tokenizer.detokenize import IncrementalDetokenizer
 from tandem.tokenizer.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from tandem.structured.guide import Guide
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ class LiveRequest:
             if self._stops.matched is not None:
                 self.stop_reason, reason = self._stops.matched, "stop"
                 break
-            if last and reason == "stop":
+            if last and reason == "stop" and token in self.stop_ids:
                 self.stop_reason = token
         else:
             reason = reason if taken else ""

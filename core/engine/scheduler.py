@@ -73,6 +73,11 @@ class Scheduler:
         self._in_flight: deque[StepPlan] = deque()
 
     @property
+    def limits(self) -> SchedulerLimits:
+        """Bounds of a step."""
+        return self._limits
+
+    @property
     def waiting(self) -> Sequence[int]:
         """Queued slots, in the order in which they start."""
         return tuple(self._waiting)

@@ -132,19 +132,20 @@ class StepBuilder:
         self._set(self.limit, slot, self._table.limit[slot])
         self._set_first(slot, 0)
 
-    def resume(self, slot: int, window_start: int) -> None:
-        """Set the device arrays of an admitted slot whose first tokens come with their cache contents, but for drafts.
+    def resume(self, slot: int, window_start: int, drafts: Int32 | None = None) -> None:
+        """Set the device arrays of an admitted slot whose first tokens come with their cache contents.
 
         Args:
             slot: the slot.
             window_start: lowest position whose window entry exists.
+            drafts: int32 [B], drafts of the slot; None for none.
         """
         last = int(self._table.num_tokens[slot]) - 1
         self._set_first(slot, window_start)
         self._set(self.last_token, slot, self._table.tokens[slot, last])
         self._set(self.length, slot, last)
         if self.drafts is not None:
-            self._set(self.drafts.tokens, slot, np.full(self.drafts.count, -1))
+            self._set(self.drafts.tokens, slot, np.full(self.drafts.count, -1) if drafts is None else drafts)
 
     def _set_first(self, slot: int, window_start: int) -> None:
         self._set(self.window_first, slot, window_start)

@@ -59,6 +59,7 @@ class Transfer:
         if not (with_caches and length):
             return replace(state, num_computed=0)
         device = {name: _newest(self._row(array, slot), length) for name, array in self._rings()}
+        device |= {name: self._row(array, slot) for name, array in self._drafts()}
         for part in self._paged(slot, length):
             data = self._backend.kv_export(part.cache, part.blocks).reshape(-1, part.cache.layout.entry_bytes)
             device[part.name] = data[part.skip : part.skip + part.entries].copy()
@@ -79,6 +80,9 @@ class Transfer:
         complete = any(token in live.stop_ids for token in output[max(0, early - 1) :])
         if complete or len(output) >= state.sampling.max_tokens or live.accept(output)[2]:
             raise _unfit("tokens", "the output is already complete")
+        if params.structured is not None:
+            live.guide = parts.compiler.submit(params.structured).result().guide()
+            live.guide.replay(output)
         live.logprobs = _unpack_logprobs(state, output)
         return live
 
@@ -99,8 +103,11 @@ class Transfer:
             raise
         try:
             builder.admit(slot)
+            if self._parts.book is not None:
+                self._parts.book.forget(slot)
             if resumed:
-                builder.resume(slot, self._parts.tables.window.keep_from(state.num_computed))
+                window_start = self._parts.tables.window.keep_from(state.num_computed)
+                builder.resume(slot, window_start, state.device.get("draft.tokens"))
                 self._restore(slot, state)
         except BaseException:
             scheduler.cancel(slot)
@@ -115,6 +122,10 @@ class Transfer:
             count = min(len(stored), len(row))
             row[np.arange(length - count, length) % len(row)] = stored[len(stored) - count :]
             self._scatter(array, self._index(slot), self._backend.from_host(row[None]))
+        if self._parts.book is not None:
+            self._parts.book.restore(slot, state.device["draft.tokens"], state.device["draft.rates"])
+        for name, array in self._drafts():
+            self._scatter(array, self._index(slot), self._backend.from_host(state.device[name][None]))
         for part in self._paged(slot, length):
             layout, stored = part.cache.layout, state.device[part.name]
             data = np.zeros((len(part.blocks) * layout.block_entries, layout.entry_bytes), dtype=np.uint8)
@@ -124,10 +135,12 @@ class Transfer:
             self._backend.kv_import(part.cache, part.blocks, data.reshape(len(part.blocks), -1))
 
     def _covers(self, state: RequestState) -> bool:
-        """Whether the state's caches reach back as far as rows of this engine may read."""
+        """Whether the state has all that rows of this engine may read."""
         length = state.num_computed
-        if not length or length >= len(state.tokens):
+        if not length or length >= len(state.tokens) or not set(self._expected(state)) <= set(state.device):
             return False
+        if any(state.device[name].shape != array.shape[1:] for name, array in self._drafts()):
+            return False  # of another number of drafts
         rings = all(len(state.device[n]) >= min(a.shape[1], length) for n, a in self._rings())
         return rings and state.window_start <= self._parts.tables.window.keep_from(length)
 
@@ -141,20 +154,35 @@ class Transfer:
             self._check_device(state)
 
     def _check_device(self, state: RequestState) -> None:
-        length, lengths = state.num_computed, dict[str, int]()
-        expected: dict[str, tuple[str, tuple[int, ...]]] = {}
-        for name, cache, ratio in self._caches():
-            lengths[name] = length - state.window_start if ratio is None else length // ratio
-            expected[name] = "uint8", (cache.layout.entry_bytes,)
-        for name, array in self._rings():
-            expected[name] = "float32" if array.is_floating_point() else "int32", tuple(array.shape[2:])
-        if set(state.device) != set(expected):
-            raise _unfit("device arrays", f"{sorted(state.device)}, expected {sorted(expected)}")
+        expected = self._expected(state)
+        odd = {name for name in set(state.device) ^ set(expected) if not self._of_drafts(name)}
+        if odd:
+            raise _unfit("device arrays", f"{', '.join(sorted(odd))} on one side only")
         for name, found in state.device.items():
-            dtype, entry = expected[name]
-            shape = (lengths.get(name, len(found)), *entry)
-            if found.dtype.name != dtype or found.shape != shape:
-                raise _unfit(f"device array '{name}'", f"{found.dtype} {found.shape}, expected {dtype} {shape}")
+            if name in expected and not name.startswith("draft."):
+                dtype, length, entry = expected[name]
+                shape = (len(found) if length is None else length, *entry)
+                if found.dtype.name != dtype or found.shape != shape:
+                    raise _unfit(f"device array '{name}'", f"{found.dtype} {found.shape}, expected {dtype} {shape}")
+
+    def _expected(self, state: RequestState) -> dict[str, tuple[str, int | None, tuple[int, ...]]]:
+        """Data type, length (None: any) and shape of an entry of each device array."""
+        length = state.num_computed
+        expected: dict[str, tuple[str, int | None, tuple[int, ...]]] = {}
+        for name, cache, ratio in self._caches():
+            entries = length - state.window_start if ratio is None else length // ratio
+            expected[name] = "uint8", entries, (cache.layout.entry_bytes,)
+        for name, array in self._rings():
+            expected[name] = _dtype(array), None, tuple(array.shape[2:])
+        for name, array in self._drafts():
+            expected[name] = _dtype(array), int(array.shape[1]), tuple(array.shape[2:])
+        return expected
+
+    def _of_drafts(self, name: str) -> bool:
+        """Whether a device array exists only with speculation; without it a request is computed again."""
+        kind, _, layer = name.partition(".")
+        stage = kind == "window" and layer.isdigit() and int(layer) >= self._parts.config.text.num_hidden_layers
+        return kind == "draft" or stage
 
     def _caches(self) -> Iterator[tuple[str, KVCache, int | None]]:
         """Every paged cache by name; tokens per entry of main and index caches, None for windows."""
@@ -191,12 +219,24 @@ class Transfer:
         if caches.history is not None:
             yield "ngram", caches.history
 
+    def _drafts(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Arrays [R + 1, B, ...] of drafts by name; nothing without speculation."""
+        state = self._parts.builder.drafts
+        if state is not None:
+            yield "draft.tokens", state.tokens
+            yield "draft.rates", state.rates
+            yield "draft.weights", state.weights.view(*state.tokens.shape, -1)
+
     def _row(self, array: torch.Tensor, slot: int) -> Array:
         row: Array = self._backend.to_host(self._gather(array, self._index(slot))).result()[0]
         return row
 
     def _index(self, slot: int) -> torch.Tensor:
         return self._backend.from_host(np.array([slot], dtype=np.int32))
+
+
+def _dtype(array: torch.Tensor) -> str:
+    return "float32" if array.is_floating_point() else "int32"
 
 
 def _newest(ring: Array, length: int) -> Array:

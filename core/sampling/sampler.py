@@ -95,7 +95,7 @@ class Sampler:
     """
 
     def __init__(self, plan: Plan, coupled: bool = False) -> None:
-        self._backend, self._coupled = plan.backend, coupled
+        self._backend, self.coupled = plan.backend, coupled
         self._sample = plan.bind("sample", "sampler")
         self._verify = plan.bind("spec_verify", "sampler")
         self._draft = plan.bind("draft_sample", "sampler")
@@ -133,7 +133,7 @@ class Sampler:
             self._mask(logits, self._backend.from_host(bits))
         temperature, top_p, top_k, min_p, seed = self._send(numbers)
         token, weights = self._draft(
-            logits, temperature, top_p, top_k, min_p, seed, position, self._coupled, numbers.filtered
+            logits, temperature, top_p, top_k, min_p, seed, position, self.coupled, numbers.filtered
         )
         return token, weights
 
@@ -174,7 +174,7 @@ class Sampler:
             drafts.tokens,
             drafts.weights,
             draft_row,
-            self._coupled,
+            self.coupled,
             numbers.filtered,
         )
         return found
