@@ -219,7 +219,7 @@ def test_what_does_not_fit_is_refused(world: World, other: World, tmp_path: Path
     smaller = World(tmp_path)
     for changed, what in (
         (state, "device array"),
-        (replace(state, device={**state.device, "draft": np.zeros(1, np.uint8)}), "device arrays"),
+        (replace(state, device={**state.device, "main.99": np.zeros(1, np.uint8)}), "device arrays"),
         (replace(state, tokens=np.array([*state.tokens[:-1], 512], np.int32)), "0 .. 511"),
         (replace(state, past_logprobs={}), "past_logprobs"),
         (replace(state, logit_bias={512: 1.0}), "logit_bias"),
