@@ -264,12 +264,14 @@ class Scheduler:
             if step.preempted or step.short:
                 return
             slot = self._waiting[0]
-            match = self._match(slot)
-            start = 0 if match is None else match.start
-            least = self._least_rows(slot, start)
             # Room is left for running requests to grow by a block, or they would put this one back at once.
             running = np.array(self._running, dtype=np.int32)
             spare = self._space.growing(running, self._table.limit[running] - 1)
+            if self._space.reach(slot, spare) < 1:
+                return  # no cached prefix changes that, so none is looked up
+            match = self._match(slot)
+            start = 0 if match is None else match.start
+            least = self._least_rows(slot, start)
             room = self._space.reach(slot, spare, match) - start
             if room < least or not step.can_offer(least):
                 return

@@ -22,7 +22,8 @@ from tandem.contract.opspec import CONTRACT_VERSION
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:core|backends|csrc|tests|docs|examples|ci)/[\w./*]*)(?:: ([\w.]+))?`")
-DOCUMENTS = ["README.md", "docs/CONTRACT.md", "docs/PORTING.md", "docs/TOUR.md", "docs/ORACLE.md", "docs/PARITY.md"]
+DOCUMENTS = ["README.md"]
+DOCUMENTS += [f"docs/{name}.md" for name in ("CONTRACT", "PORTING", "TOUR", "ORACLE", "PARITY", "PREFIX_CACHE")]
 
 
 @cache

@@ -317,6 +317,17 @@ def test_pages_go_alone_and_earlier_and_hits_shrink_to_where_pages_are():
     bench.cache.check()
 
 
+def test_a_window_longer_than_a_block_needs_the_pages_of_all_its_blocks():
+    """Window 7: a row at 16 reads 10 .. 16, pages of blocks 2 and 3."""
+    bench, text = Bench(window=7), prompt(1, 21)
+    bench.serve(text)
+    for gone in range(3):
+        bench.cache.give_up(bench.pools.window, 1)  # blocks 0, 1, 2, two pages each
+        assert bench.cache.stats().evicted_pages == 2 * (gone + 1)
+        ends = [bench.match(text, limit=limit).length for limit in (4, 8, 12, 16, 20)]
+        assert ends == [[0, 0, 12, 16, 20], [0, 0, 0, 16, 20], [0, 0, 0, 0, 20]][gone]
+
+
 def test_pages_where_prompts_part_are_kept():
     bench = Bench(pages=80)
     stem = prompt(1, 8)
