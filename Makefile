@@ -1,6 +1,7 @@
 # make demo       install, let the small model that comes with Tandem write and chat
 # make test       lint, type check, tests (what CI runs)
 # make test-slow  the tests that take minutes
+# make soak       an hour of random requests; MINUTES=5 for less
 # make lint       lint and type check only
 # make bench      speed of the small model
 # make nano       train the small model again, about two hours; resumes where it was stopped
@@ -15,7 +16,9 @@ export OMP_NUM_THREADS ?= 1
 PROMPT ?= In the beginning
 QUESTION ?= Who are you?
 
-.PHONY: demo test test-slow lint bench nano clean install
+MINUTES ?= 60
+
+.PHONY: demo test test-slow soak lint bench nano clean install
 .DELETE_ON_ERROR:
 
 demo: install
@@ -29,6 +32,10 @@ test: lint
 
 test-slow: install
 	@ci/slow.sh
+
+soak: install
+	@echo "==> $(MINUTES) minutes of random requests"
+	@.venv/bin/python -m tools.soak --minutes $(MINUTES)
 
 lint: install
 	@ci/lint.sh
