@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tandem.engine.llm import LLM, Prompt
+from tandem.engine.llm import LLM, Prompt, join_copies
 from tandem.engine.outputs import RequestOutput, StreamPiece
 from tandem.errors import RequestError
 from tandem.sampling.params import SamplingParams
@@ -24,7 +24,7 @@ class _Listener:
 
     loop: asyncio.AbstractEventLoop
     pieces: asyncio.Queue[StreamPiece | BaseException] = field(default_factory=asyncio.Queue)
-    request_id: int | None = None
+    requests: list[int] = field(default_factory=list)
 
     def send(self, item: StreamPiece | BaseException) -> bool:
         """Hand over an item; False when the loop is gone."""
@@ -52,7 +52,9 @@ class AsyncLLM:
         self._thread.start()
 
     async def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> AsyncIterator[StreamPiece]:
-        """Pieces of one request as steps produce them; leaving the iterator early cancels the request.
+        """Pieces of one prompt as steps produce them; leaving the iterator early cancels what has not ended.
+
+        With ``n`` above 1 the pieces of all outputs come in turn, told apart by `StreamPiece.copy`.
 
         Raises:
             RequestError, CapacityError: the request cannot be served, or the engine is closed.
@@ -62,25 +64,20 @@ class AsyncLLM:
         self._order(partial(self._submit, prompt, params or SamplingParams(), listener, accepted))
         try:
             await asyncio.wrap_future(accepted)
-            while True:
+            left = len(listener.requests)
+            while left:
                 piece = await listener.pieces.get()
                 if isinstance(piece, BaseException):
                     raise piece
+                left -= piece.output is not None
                 yield piece
-                if piece.output is not None:
-                    return
         finally:
             with contextlib.suppress(RequestError):  # closed: everything has ended
                 self._order(partial(self._leave, listener))
 
     async def generate(self, prompt: Prompt, params: SamplingParams | None = None) -> RequestOutput:
-        """Run one request to its end."""
-        output: RequestOutput | None = None
-        async for piece in self.stream(prompt, params):
-            output = piece.output
-        if output is None:
-            raise AssertionError("a stream ended without an output")
-        return output
+        """Run one prompt to its end; with ``n`` above 1 `RequestOutput.copies` are all its outputs."""
+        return join_copies([piece.output async for piece in self.stream(prompt, params) if piece.output is not None])
 
     def close(self) -> None:
         """Stop the thread after the step it is in; requests that still run end with an error."""
@@ -127,16 +124,17 @@ class AsyncLLM:
         if not accepted.set_running_or_notify_cancel():
             return
         try:
-            listener.request_id = self._llm.submit(prompt, params)
+            listener.requests = self._llm.submit_copies(prompt, params)
         except Exception as error:
             accepted.set_exception(error)
             return
-        self._listeners[listener.request_id] = listener
+        self._listeners.update(dict.fromkeys(listener.requests, listener))
         accepted.set_result(None)
 
     def _leave(self, listener: _Listener) -> None:
-        if listener.request_id is not None and self._listeners.pop(listener.request_id, None) is not None:
-            self._llm.engine.cancel(listener.request_id)
+        for request_id in listener.requests:
+            if self._listeners.pop(request_id, None) is not None:
+                self._llm.engine.cancel(request_id)
 
     def _deliver(self, piece: StreamPiece) -> None:
         listener = self._listeners.get(piece.request_id)
@@ -146,7 +144,7 @@ class AsyncLLM:
             self._listeners.pop(piece.request_id, None)
 
     def _fail_all(self, error: Exception) -> None:
-        for listener in list(self._listeners.values()):
+        for listener in dict.fromkeys(self._listeners.values()):
             self._leave(listener)
             listener.send(error)
 

@@ -79,8 +79,9 @@ def _piece(
     preemptions, error = int(batch.preemptions[place]), None
     if ending is not None and not reason:
         reason, error = ending.reason, ending.error
+        text += request.flush()
     output = request.output(reason, preemptions, error) if reason else None
-    return StreamPiece(request.request_id, tuple(tokens[:taken]), text, output)
+    return StreamPiece(request.request_id, tuple(tokens[:taken]), text, output, request.copy)
 
 
 def _logprobs(drawn: Drawn, first: int, tokens: Sequence[int], request: LiveRequest) -> list[TokenLogprob]:

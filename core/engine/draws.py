@@ -151,9 +151,14 @@ class DrawBuilder:
             row, written = first + column, base + 1 + column - start
             if 0 <= written < len(params.forced_token_ids):
                 rules.forced[row] = params.forced_token_ids[written]
-            rules.edits += request.rules.edits(row, written, known, drafts[:column])
+            rules.edits += request.rules.edits(row, written)
             rules.penalties += request.rules.penalties(row, known, drafts[:column])
+        masks = []
         if request.guide is not None and index in rules.guides:
+            masks.append(request.guide.masks(drafts))
+        if request.bad_words is not None:
+            masks.append(request.bad_words.masks(known[start:].tolist(), drafts, count))
+        for mask in masks:
             if rules.bits is None:
                 rules.bits = np.full((len(rules.forced), self._words), -1, dtype=np.int32)
-            rules.bits[first : first + count] = request.guide.masks(drafts)
+            rules.bits[first : first + count, : mask.shape[1]] &= mask

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tandem.engine.plan import Bools, Int32, StepPlan
 from tandem.engine.request_state import RequestState
 from tandem.engine.runner import Queued, StepHandle
 from tandem.engine.transfer import Transfer
+from tandem.engine.waiting import Deadlines, WaitingRequests
 from tandem.errors import RequestError, TandemError
 from tandem.sampling.params import SamplingParams
 
@@ -55,7 +56,8 @@ class Engine:
         self._ends = TokenEnds(assembly.table, assembly.eos_id)
         self.stats = StepStats()
         self._next_id = 0
-        self._pending: deque[PendingRequest] = deque()
+        self._pending = WaitingRequests(self._ready)
+        self._deadlines = Deadlines(self._known)
         self._live: dict[int, LiveRequest] = {}  # by slot
         self._slot_of: dict[int, int] = {}  # request id -> slot
         self._flights: deque[StepHandle] = deque()
@@ -92,7 +94,7 @@ class Engine:
 
         Args:
             prompt: token ids, at least one.
-            params: sampling parameters; ``n`` of them is 1 here, see `add_copies`.
+            params: sampling parameters, for one output; for more see `add_copies`.
             roles: one per prompt token, 0 for text; runs of other values are image spans, which no chunk cuts.
             media_digest: 32 bytes that identify the media behind the roles.
             embed_rows, embed_positions: rows [N, H] that replace the embeddings at N prompt positions.
@@ -103,25 +105,35 @@ class Engine:
             RequestError, CapacityError: the request cannot be served; nothing else is disturbed.
         """
         inputs = Inputs(roles, media_digest, embed_rows, embed_positions, cache_salt)
-        return self._queue(self._intake.check(self._next_id, prompt, params, inputs, 1))[0]
+        requests = self._intake.check(self._next_id, prompt, params, inputs)
+        if len(requests) > 1:
+            raise RequestError(
+                "several outputs were asked of a single request",
+                where="SamplingParams.n",
+                why=f"it is {params.n}, and Engine.add_request queues one request",
+                fix="use Engine.add_copies, LLM or AsyncLLM, or set n to 1",
+            )
+        return self._queue(requests)[0]
 
     def add_copies(self, prompt: Sequence[int], params: SamplingParams, cache_salt: str = "") -> list[int]:
-        """Queue ``params.n`` requests for one prompt; copy i draws with seed + i.
+        """Queue ``params.n`` requests for one prompt; copy i draws as a single request with seed + i (mod 2^64) would.
+
+        With the prefix cache the others start when the first has its prompt computed, and begin with its blocks.
 
         Returns:
-            Their request ids.
+            Their request ids, one after another.
         Raises:
             RequestError, CapacityError: as `add_request`.
         """
-        inputs = Inputs(cache_salt=cache_salt)
-        return self._queue(self._intake.check(self._next_id, prompt, params, inputs, params.n))
+        return self._queue(self._intake.check(self._next_id, prompt, params, Inputs(cache_salt=cache_salt)))
 
     def _queue(self, requests: Sequence[PendingRequest]) -> list[int]:
-        for place, pending in enumerate(requests):
-            if place == 0 and self._parts.table.num_free and not self._pending and pending.ready:
+        for pending in requests:
+            if self._parts.table.num_free and not self._pending and self._ready(pending):
                 self._admit(pending)
             else:
-                self._pending.append(pending)
+                self._pending.add(pending)
+            self._deadlines.add(pending.live.request_id, pending.live.deadline)
         self._next_id += len(requests)
         return [pending.live.request_id for pending in requests]
 
@@ -136,9 +148,9 @@ class Engine:
             AccountingError: a token of it is being drawn by a step in flight.
         """
         self._land()
-        for pending in self._pending:
-            if pending.live.request_id == request_id:
-                return pending.to_state()
+        pending = self._pending.get(request_id)
+        if pending is not None:
+            return _with_time_left(pending.to_state(), pending.live)
         slot = self._slot_of.get(request_id)
         if slot is None:
             raise RequestError(
@@ -147,7 +159,8 @@ class Engine:
                 why="the engine does not hold it",
                 fix="export it before it ends",
             )
-        return self._transfer.export(slot, self._live[slot], with_caches)
+        live = self._live[slot]
+        return _with_time_left(self._transfer.export(slot, live, with_caches), live)
 
     def import_request(self, state: RequestState) -> int:
         """Take in a request that was exported; it goes on with the next step.
@@ -164,6 +177,7 @@ class Engine:
         self._intake.bind(slot, live)
         self._live[slot] = live
         self._slot_of[live.request_id] = slot
+        self._deadlines.add(live.request_id, live.deadline)
         self._next_id += 1
         return live.request_id
 
@@ -175,18 +189,27 @@ class Engine:
             future.exception()
 
     def cancel(self, request_id: int, reason: str = "cancelled") -> RequestOutput | None:
-        """End a request now; returns what it had, or None if it is not known (any more)."""
-        for pending in self._pending:
-            if pending.live.request_id == request_id:
-                self._pending.remove(pending)
-                return pending.live.output(reason, 0)
+        """End a request now.
+
+        Returns:
+            What it had; None if it is not known (any more), or has ended and the next `step` will say so.
+        """
+        piece = self._end(request_id, reason)
+        return None if piece is None else piece.output
+
+    def _end(self, request_id: int, reason: str) -> StreamPiece | None:
+        pending = self._pending.get(request_id)
+        if pending is not None:
+            self._pending.remove(pending)
+            return pending.live.close(reason, 0)
         slot = self._slot_of.get(request_id)
         if slot is None:
             return None
         preemptions = int(self._parts.table.preemptions[slot])
         self._parts.scheduler.cancel(slot)
         live = self._forget(slot)
-        return self._texts.submit(lambda: live.output(reason, preemptions)).result()
+        # Tokens that it was given before come first; a stop string among them may have ended it already.
+        return self._texts.submit(lambda: None if live.ended else live.close(reason, preemptions)).result()
 
     def step(self) -> list[StreamPiece]:
         """Run one step; returns what has been added to each request that drew a token or ended.
@@ -197,7 +220,7 @@ class Engine:
             Exception: whatever the backend raises; the requests go on with the next call.
         """
         started = time.perf_counter()
-        pieces = self._fill_slots()
+        pieces = self._end_late() + self._fill_slots()
         plan = self._parts.scheduler.schedule()
         self.stats.schedule_s += time.perf_counter() - started
         if self._parts.overlap:
@@ -256,6 +279,9 @@ class Engine:
             batch = Batch((), tokens, counts, counts, counts, {}, None, queued.scored)
         else:
             batch = self._settle(handle, draws, queued, tokens, counts)
+        for part in queued.scored:
+            if self._live.get(part.request.slot) is part.request:
+                self._parts.table.prompt_scored[part.request.slot] = part.until
         self._text_results.append(self._texts.submit(lambda: deliver(batch)))
         stats.steps += 1
         stats.rows += plan.total_rows
@@ -339,27 +365,36 @@ class Engine:
         del self._slot_of[live.request_id]
         return live
 
+    def _end_late(self) -> list[StreamPiece]:
+        """End the requests whose deadline has passed, wherever they are."""
+        ended = [self._end(request_id, "deadline") for request_id in self._deadlines.due()]
+        return [piece for piece in ended if piece is not None]
+
     def _fill_slots(self) -> list[StreamPiece]:
         """Admit waiting requests while slots are free; one that cannot be served ends in an error."""
         failed = []
         while self._pending and self._parts.table.num_free:
-            pending = self._next_ready()
+            pending = self._pending.first()
             if pending is None:
                 break
             try:
                 self._admit(pending)
             except TandemError as error:
-                self._pending.remove(pending)
-                output = pending.live.output("error", 0, error)
-                failed.append(StreamPiece(output.request_id, (), "", output))
-                continue
+                failed.append(pending.live.close("error", 0, error))
             self._pending.remove(pending)
         return failed
 
-    def _next_ready(self) -> PendingRequest | None:
-        """The first request in the order of (priority, arrival) whose grammar is compiled."""
-        ready = [pending for pending in self._pending if pending.ready]
-        return min(ready, key=lambda p: (p.live.params.priority, p.live.request_id), default=None)
+    def _ready(self, pending: PendingRequest) -> bool:
+        """Whether nothing but a slot is missing: its grammar is there, and the prompt that it shares is computed."""
+        leader = pending.leader
+        if leader is not None and self._known(leader):
+            slot = self._slot_of.get(leader)
+            if slot is None or self._parts.table.num_tokens[slot] == self._parts.table.prompt_len[slot]:
+                return False
+        return pending.ready
+
+    def _known(self, request_id: int) -> bool:
+        return request_id in self._slot_of or self._pending.get(request_id) is not None
 
     def _admit(self, pending: PendingRequest) -> None:
         slot = self._intake.admit(pending)
@@ -379,3 +414,11 @@ class Engine:
             fix="check the weights, logit_bias, bad words and the grammar; other requests go on",
         )
         return Ending("error", preemptions, error)
+
+
+def _with_time_left(state: RequestState, live: LiveRequest) -> RequestState:
+    """A state whose deadline, if it has one, counts from now."""
+    if live.deadline is None:
+        return state
+    left = max(live.deadline - time.monotonic(), 1e-9)
+    return replace(state, rules=replace(state.rules, deadline_s=left))

@@ -32,6 +32,7 @@ class PendingRequest:
         sampling, extras, roles, media_digest: for the request table.
         ticket: its grammar, which may still be compiled; None without one.
         cache_salt: requests share cached prefixes only with those of the same salt.
+        leader: request whose cached prompt it is to begin with; None to wait for none.
     """
 
     live: LiveRequest
@@ -41,10 +42,11 @@ class PendingRequest:
     media_digest: bytes
     ticket: Ticket | None = None
     cache_salt: str = ""
+    leader: int | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether nothing but a slot is missing."""
+        """Whether its grammar is there."""
         return self.ticket is None or self.ticket.ready
 
     def to_state(self) -> RequestState:
@@ -84,9 +86,11 @@ class Intake:
         self._parts = parts
 
     def check(
-        self, request_id: int, prompt: Sequence[int], params: SamplingParams, inputs: Inputs, copies: int
+        self, request_id: int, prompt: Sequence[int], params: SamplingParams, inputs: Inputs
     ) -> list[PendingRequest]:
-        """Make the requests of one call, with ids from `request_id` on; copies draw with seeds of their own.
+        """Make the requests of one call, one for each of its outputs, with ids from `request_id` on.
+
+        Copies draw with seeds of their own, and wait for the first one's prompt where they can begin with it.
 
         Raises:
             RequestError, CapacityError: it cannot be served; nothing has changed.
@@ -97,29 +101,37 @@ class Intake:
         parts = self._parts
         seed = secrets.randbits(64) if params.seed is None else params.seed
         extras = extras_of(params, inputs, len(tokens))
-        words = self.bad_words(params)
         ticket = None if params.structured is None else parts.compiler.submit(params.structured)
+        leader = request_id if params.n > 1 and self._shares(len(tokens), params, inputs) else None
         found = []
-        for copy in range(copies):
-            live = LiveRequest(request_id + copy, tokens, params, parts.tokenizer, parts.eos_id, words)
-            sampling = sampling_of(params, (seed + copy) & _MASK64)
+        for copy in range(params.n):
+            live = LiveRequest(request_id + copy, tokens, params, parts.tokenizer, parts.eos_id, copy)
             found.append(
-                PendingRequest(live, sampling, extras, inputs.roles, inputs.media_digest, ticket, inputs.cache_salt)
+                PendingRequest(
+                    live,
+                    sampling_of(params, (seed + copy) & _MASK64),
+                    extras,
+                    inputs.roles,
+                    inputs.media_digest,
+                    ticket,
+                    cache_salt=inputs.cache_salt,
+                    leader=leader if copy else None,
+                )
             )
         parts.table.check(
             tokens, found[0].sampling, roles=inputs.roles, media_digest=inputs.media_digest, extras=extras
         )
         return found
 
-    def bad_words(self, params: SamplingParams) -> list[tuple[int, ...]]:
-        """Token sequences of the bad words, with and without a space before them."""
-        found: dict[tuple[int, ...], None] = {}
-        for word in params.bad_words:
-            for text in (word, " " + word.lstrip()):
-                tokens = tuple(self._parts.tokenizer.encode(text))
-                if tokens:
-                    found[tokens] = None
-        return list(found)
+    def _shares(self, length: int, params: SamplingParams, inputs: Inputs) -> bool:
+        """Whether a second request for this prompt could begin with a block that the first one leaves."""
+        parts = self._parts
+        if parts.prefix is None or params.prompt_logprobs is not None:
+            return False
+        if inputs.embed_rows is not None and not inputs.media_digest:
+            return False
+        most = min(length - 1, parts.builder.replay.reusable(length))
+        return most >= parts.tables.main.block_size
 
     def admit(self, pending: PendingRequest) -> int:
         """Give a request a slot and queue it; returns the slot.
@@ -159,7 +171,11 @@ class Intake:
         table, params = self._parts.table, live.params
         live.slot = slot
         table.ruled[slot] = (
-            live.rules.any or live.guide is not None or params.logprobs is not None or bool(params.forced_token_ids)
+            live.rules.any
+            or live.bad_words is not None
+            or live.guide is not None
+            or params.logprobs is not None
+            or bool(params.forced_token_ids)
         )
         table.prompt_scored[slot] = -1 if params.prompt_logprobs is None else 0
 
@@ -184,6 +200,7 @@ class Intake:
                 "shorten the prompt, lower max_tokens, or raise model.max_model_len",
             )
         params.check_vocabulary(vocabulary)
+        self._parts.builder.replay.check_request(params.prompt_logprobs)
         return tokens
 
     def _check_width(self, embed_rows: np.typing.NDArray[np.generic]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,21 +86,22 @@ class LLM:
             prompts: text or token ids, one or several.
             params: one for all, or one per prompt; default SamplingParams().
         Returns:
-            One result per prompt, in order.  A prompt that cannot be served has its error in its result.
+            One result per prompt, in order; with ``n`` above 1 its `RequestOutput.copies` are all its outputs.  A
+            prompt that cannot be served has its error in its result.
         """
         batch = _as_batch(prompts)
         each = _params_for(params, len(batch))
-        results: list[RequestOutput | int] = []
+        results: list[RequestOutput | list[int]] = []
         try:
             for prompt, one in zip(batch, each, strict=True):
                 try:
                     results.append(self._open(prompt, one))
                 except TandemError as error:
                     results.append(RequestOutput(-1, (), finish_reason="error", error=error))
-            return [self._finish(item) if isinstance(item, int) else item for item in results]
+            return [self._finish(item) if isinstance(item, list) else item for item in results]
         finally:
             for item in results:
-                if isinstance(item, int):
+                if isinstance(item, list):
                     self._leave(item)
 
     def chat(self, messages: Messages, params: SamplingParams | None = None, thinking: bool = False) -> RequestOutput:
@@ -111,64 +113,82 @@ class LLM:
         return self.generate([render_chat(messages, self.tokenizer, thinking)], params)[0]
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[StreamPiece]:
-        """Pieces of one request as steps produce them; leaving the iterator early cancels the request.
+        """Pieces of one prompt as steps produce them; leaving the iterator early cancels what has not ended.
+
+        With ``n`` above 1 the pieces of all outputs come in turn, told apart by `StreamPiece.copy`.
 
         Raises:
             RequestError, CapacityError: the request cannot be served.
         """
         yield from self._pieces(self._open(prompt, params or SamplingParams()))
 
-    def _open(self, prompt: Prompt, params: SamplingParams) -> int:
-        request_id = self.submit(prompt, params)
-        self._boxes[request_id] = deque()
-        return request_id
+    def _open(self, prompt: Prompt, params: SamplingParams) -> list[int]:
+        """Queue a prompt; the ids of its requests, which share a box."""
+        requests = self.submit_copies(prompt, params)
+        box: deque[StreamPiece] = deque()
+        self._boxes.update(dict.fromkeys(requests, box))
+        return requests
 
-    def _pieces(self, request_id: int) -> Iterator[StreamPiece]:
-        """Pieces of an opened request; a step also serves those who read other requests."""
-        box = self._boxes[request_id]
+    def _pieces(self, requests: list[int]) -> Iterator[StreamPiece]:
+        """Pieces of an opened prompt; a step also serves those who read other requests."""
+        box, left = self._boxes[requests[0]], len(requests)
         try:
-            while box or not self.engine.idle:
+            while left and (box or not self.engine.idle):
                 if not box:
                     self._step()
                     continue
                 piece = box.popleft()
+                left -= piece.output is not None
                 yield piece
-                if piece.output is not None:
-                    return
         finally:
-            self._leave(request_id)
+            self._leave(requests)
 
-    def _finish(self, request_id: int) -> RequestOutput:
-        *_, last = self._pieces(request_id)
-        if last.output is None:
-            raise AssertionError("a request ended without an output")
-        return last.output
+    def _finish(self, requests: list[int]) -> RequestOutput:
+        return join_copies([piece.output for piece in self._pieces(requests) if piece.output is not None])
 
     def _step(self) -> None:
         for piece in self.engine.step():
             if piece.request_id in self._boxes:
                 self._boxes[piece.request_id].append(piece)
 
-    def _leave(self, request_id: int) -> None:
-        """Forget an opened request, and cancel it if it has not ended."""
-        if self._boxes.pop(request_id, None) is not None:
-            self.engine.cancel(request_id)
+    def _leave(self, requests: list[int]) -> None:
+        """Forget an opened prompt, and cancel what of it has not ended."""
+        for request_id in requests:
+            if self._boxes.pop(request_id, None) is not None:
+                self.engine.cancel(request_id)
 
     def submit(self, prompt: Prompt, params: SamplingParams) -> int:
-        """Queue one prompt; returns the request id that `Engine.step` reports.
+        """Queue one prompt for one output; returns the request id that `Engine.step` reports.
 
         Raises:
             RequestError, CapacityError: the request cannot be served.
         """
+        return self.engine.add_request(self._tokens(prompt), params)
+
+    def submit_copies(self, prompt: Prompt, params: SamplingParams) -> list[int]:
+        """Queue one prompt for ``params.n`` outputs; returns their request ids.
+
+        Raises:
+            RequestError, CapacityError: the request cannot be served.
+        """
+        return self.engine.add_copies(self._tokens(prompt), params)
+
+    def _tokens(self, prompt: Prompt) -> Sequence[int]:
         if isinstance(prompt, str) and not prompt:
             raise RequestError(
                 "a prompt cannot be used", where="prompt", why="it is empty", fix="give at least one character"
             )
-        return self.engine.add_request(self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt, params)
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
 
     def close(self) -> None:
         """Release the backend."""
         self._assembly.close()
+
+
+def join_copies(outputs: Sequence[RequestOutput]) -> RequestOutput:
+    """All outputs of one prompt, in any order, as one result."""
+    first, *others = sorted(outputs, key=lambda output: output.copy)
+    return replace(first, others=tuple(others))
 
 
 def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tandem.engine.bad_words import BadWords
 from tandem.engine.rules import LogitRules
 from tandem.errors import TandemError
 from tandem.sampling.params import SamplingParams
@@ -47,6 +49,8 @@ class RequestOutput:
         prompt_logprobs: one entry a prompt token but the first, where asked for.
         error: why it failed; None otherwise.
         preemptions: how often it was put back and recomputed.
+        copy: which of the outputs of one prompt it is, from 0.
+        others: where several were asked for, those of the copies 1 to n - 1.
     """
 
     request_id: int
@@ -59,16 +63,27 @@ class RequestOutput:
     prompt_logprobs: tuple[TokenLogprob, ...] | None = None
     error: TandemError | None = None
     preemptions: int = 0
+    copy: int = 0
+    others: tuple[RequestOutput, ...] = ()
+
+    @property
+    def copies(self) -> tuple[RequestOutput, ...]:
+        """All outputs of the prompt, ``n`` of its parameters; this one is the first."""
+        return (self, *self.others)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPiece:
-    """What one step added to a request: its new tokens, the text they complete, and the output once finished."""
+    """What one step added to a request: its new tokens, the text they complete, and the output once finished.
+
+    Where one prompt has several outputs, `copy` tells which of them it belongs to.
+    """
 
     request_id: int
     token_ids: tuple[int, ...]
     text: str
     output: RequestOutput | None = None
+    copy: int = 0
 
 
 class LiveRequest:
@@ -82,7 +97,7 @@ class LiveRequest:
         params: sampling parameters.
         tokenizer: decodes; None when the engine runs on token ids alone.
         eos_id: the model's end token.
-        bad_words: token sequences that must not appear.
+        copy: which output of its prompt it is.
     """
 
     def __init__(
@@ -92,11 +107,12 @@ class LiveRequest:
         params: SamplingParams,
         tokenizer: Tokenizer | None,
         eos_id: int,
-        bad_words: Sequence[tuple[int, ...]] = (),
+        copy: int = 0,
     ) -> None:
-        self.request_id, self.prompt, self.params = request_id, prompt, params
+        self.request_id, self.prompt, self.params, self.copy = request_id, prompt, params, copy
+        self.deadline = None if params.deadline_s is None else time.monotonic() + params.deadline_s
         self.stop_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else {eos_id})
-        self.banned_ids = sorted(frozenset(params.stop_token_ids) | {eos_id}) if params.min_tokens else []
+        self.banned_ids = sorted(self.stop_ids) if params.min_tokens else []
         self.token_ids: list[int] = []
         self.logprobs: list[TokenLogprob] = []
         self.prompt_logprobs: list[TokenLogprob] = []
@@ -104,7 +120,10 @@ class LiveRequest:
         self.ended = False
         self.slot = -1  # where it runs
         self.guide: Guide | None = None
-        self.rules = LogitRules(params, len(prompt), self.banned_ids, bad_words)
+        self.rules = LogitRules(params, len(prompt), self.banned_ids)
+        self.bad_words: BadWords | None = None
+        if params.bad_words and tokenizer is not None:
+            self.bad_words = BadWords(tokenizer.token_index, params.bad_words)
         self._pieces: list[str] = []
         self._decoder = None if tokenizer is None else IncrementalDetokenizer(tokenizer.token_bytes)
         self._stops = StopChecker(params.stop, params.min_tokens)
@@ -143,6 +162,17 @@ class LiveRequest:
         self.ended = bool(reason)
         return taken, text, reason
 
+    def flush(self) -> str:
+        """Text that was held back, as the beginning of a stop string or of a character; nothing more comes."""
+        text = "" if self.ended else self._stops.finish("" if self._decoder is None else self._decoder.flush())
+        self._pieces.append(text)
+        return text
+
+    def close(self, reason: str, preemptions: int, error: TandemError | None = None) -> StreamPiece:
+        """End it here, with what it has."""
+        text = self.flush()
+        return StreamPiece(self.request_id, (), text, self.output(reason, preemptions, error), self.copy)
+
     def output(self, reason: str, preemptions: int, error: TandemError | None = None) -> RequestOutput:
         """The finished result."""
         self.ended = True
@@ -157,4 +187,5 @@ class LiveRequest:
             prompt_logprobs=tuple(self.prompt_logprobs) if self.params.prompt_logprobs is not None else None,
             error=error,
             preemptions=preemptions,
+            copy=self.copy,
         )

@@ -20,21 +20,30 @@ ROWS_AT_A_TIME = 64  # logits of a whole prompt would be its largest array by fa
 
 @dataclass(frozen=True, slots=True)
 class PromptRows:
-    """Rows of one request that score its prompt: step rows and following tokens, int32 [n]."""
+    """Rows of one request that score its prompt.
+
+    Args:
+        request: which one.
+        rows, tokens: int32 [n], rows of the step and the tokens that follow them.
+        numbers: of each row.
+        until: rows of the prompt that are scored with these.
+    """
 
     request: LiveRequest
     rows: Int32
     tokens: Int32
     numbers: Numbers
+    until: int
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Some prompt tokens of a request, in order, and what they were given."""
+    """Some prompt tokens of a request, in order, what they were given, and rows of the prompt scored by then."""
 
     request: LiveRequest
     tokens: Int32
     drawn: Drawn
+    until: int
 
 
 class PromptScores:
@@ -50,7 +59,7 @@ class PromptScores:
         self._backend, self._table, self._sampler = plan.backend, table, sampler
 
     def rows(self, plan: StepPlan, live: Mapping[int, LiveRequest]) -> list[PromptRows]:
-        """What a step scores: the rows whose next token belongs to the prompt, once."""
+        """What a step scores: the rows whose next token belongs to the prompt and has no score yet."""
         table, found = self._table, []
         scored = table.prompt_scored[plan.slots] >= 0
         for entry in np.flatnonzero(scored & (table.epoch[plan.slots] == plan.epochs)).tolist():
@@ -59,13 +68,13 @@ class PromptScores:
             until = min(int(plan.ends[entry]), int(table.prompt_len[slot]) - 1)
             if entry < plan.speculative or until <= first:
                 continue
-            table.prompt_scored[slot] = until
             row = int(plan.row_ends[entry]) - int(plan.num_rows[entry]) + first - start
             count = until - first
             for done in range(0, count, ROWS_AT_A_TIME):
                 part = np.arange(done, min(done + ROWS_AT_A_TIME, count), dtype=np.int32)
                 tokens = table.tokens[slot, first + 1 + part]
-                found.append(PromptRows(live[slot], row + part, tokens, table.numbers(np.full(len(part), slot))))
+                numbers = table.numbers(np.full(len(part), slot))
+                found.append(PromptRows(live[slot], row + part, tokens, numbers, first + int(part[-1]) + 1))
         return found
 
     def run(self, model: Model, hidden: Tensor, prompts: list[PromptRows]) -> list[Scored]:
@@ -81,5 +90,5 @@ class PromptScores:
                 forced=part.tokens,
                 top_n=part.request.params.prompt_logprobs or 0,
             )
-            done.append(Scored(part.request, part.tokens, self._sampler.draw(logits, inputs)))
+            done.append(Scored(part.request, part.tokens, self._sampler.draw(logits, inputs), part.until))
         return done

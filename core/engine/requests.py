@@ -62,7 +62,7 @@ class RequestTable:
         has_roles: bool, whether any role is not 0.  has_override, has_stops: bool, whether embeddings are
             replaced, whether there are stop tokens besides the model's end token.
         ruled: bool, whether its draws follow rules beyond the numbers here; the engine sets it.
-        prompt_scored: int32, prompt rows scored so far where logprobs of the prompt are asked for, else -1.
+        prompt_scored: int32, prompt rows with delivered scores where logprobs of the prompt are asked for, else -1.
         media_digest: uint8 [R, 32], zeros without media.
         preemptions: int32, times the request was put back.
     """

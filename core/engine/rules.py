@@ -1,8 +1,8 @@
-"""What a request adds to its logits: bias, bans and penalties, from the tokens before the one to be drawn."""
+"""What a request adds to its logits: bias, penalties and bans of end tokens, from the tokens before the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,52 +20,43 @@ class LogitRules:
         params: bias, penalties and the least output length.
         prompt_len: tokens of the prompt.
         ending: tokens that would end the output, banned before ``min_tokens``.
-        bad_words: token sequences that must not appear in the output, none empty.
     """
 
-    def __init__(
-        self, params: SamplingParams, prompt_len: int, ending: Sequence[int], bad_words: Iterable[tuple[int, ...]] = ()
-    ) -> None:
+    def __init__(self, params: SamplingParams, prompt_len: int, ending: Sequence[int]) -> None:
         self._params, self._prompt_len, self._ending = params, prompt_len, tuple(ending)
-        self._bad_words = tuple(bad_words)
-        self._longest = max((len(word) for word in self._bad_words), default=1) - 1
 
     @property
     def any(self) -> bool:
         """Whether the request edits its logits at all."""
         params = self._params
-        return bool(params.logit_bias or params.min_tokens or self._bad_words) or self._penalizes
+        return bool(params.logit_bias or params.min_tokens) or self._penalizes
 
     @property
     def _penalizes(self) -> bool:
         params = self._params
         return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
 
-    def edits(self, row: int, written: int, known: Int32, drafts: Sequence[int]) -> list[tuple[int, int, float]]:
+    def edits(self, row: int, written: int) -> list[tuple[int, int, float]]:
         """(row, token, value) to add, each token once.
 
         Args:
             row: where they go.
-            written: output tokens before the one to be drawn.
-            known: committed tokens, prompt included.
-            drafts: tokens between these and the one to be drawn.
+            written: output tokens before the one to be drawn, drafts among them.
         """
         values = dict(self._params.logit_bias)
         if written < self._params.min_tokens:
             values.update(dict.fromkeys(self._ending, BANNED))
-        if self._bad_words:
-            output = known[self._prompt_len :][-self._longest :].tolist() if self._longest else []
-            tail = (*output, *drafts)
-            for word in self._bad_words:
-                size = len(word) - 1
-                if len(tail) >= size and tuple(tail[len(tail) - size :]) == word[:-1]:
-                    values[word[-1]] = BANNED
         return [(row, token, value) for token, value in sorted(values.items())]
 
     def penalties(self, row: int, known: Int32, drafts: Sequence[int]) -> list[tuple[int, int, float, float]]:
-        """(row, token, repetition, minus) of tokens seen before, each once, by token; arguments as `edits`.
+        """(row, token, repetition, minus) of tokens seen before, each once, by token.
 
-        Repetition counts tokens of the prompt too, presence and frequency those of the output.
+        Repetition counts tokens of the prompt too, presence and frequency those of the output; drafts are output.
+
+        Args:
+            row: where they go.
+            known: committed tokens, prompt included.
+            drafts: tokens between these and the one to be drawn.
         """
         params = self._params
         if not self._penalizes:

@@ -141,6 +141,8 @@ class Transfer:
             return False
         if any(state.device[name].shape != array.shape[1:] for name, array in self._drafts()):
             return False  # of another number of drafts
+        if state.rules.prompt_logprobs is not None:
+            return False  # the scores do not travel; rows that are computed again are scored again
         rings = all(len(state.device[n]) >= min(a.shape[1], length) for n, a in self._rings())
         return rings and state.window_start <= self._parts.tables.window.keep_from(length)
 

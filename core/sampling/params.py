@@ -196,6 +196,8 @@ class SamplingParams:
             texts = (given,) if isinstance(given, str) else _as_tuple(name, given)
             if not all(isinstance(item, str) and item for item in texts):
                 raise _refused(name, given, "non-empty strings")
+            if any(0xD800 <= ord(character) < 0xE000 for item in texts for character in item):
+                raise _refused(name, given, "strings of valid Unicode, without halves of surrogate pairs")
             object.__setattr__(self, name, texts)
 
     def _check_tokens(self) -> None:

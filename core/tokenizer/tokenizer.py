@@ -13,6 +13,7 @@ from tokenizers import decoders
 from tandem.errors import RequestError, TokenizerError
 from tandem.model.config import ModelConfig
 from tandem.tokenizer.detokenize import TokenBytes
+from tandem.tokenizer.token_index import TokenIndex
 
 
 class Tokenizer:
@@ -88,6 +89,11 @@ class Tokenizer:
         """
         data = b"".join(self.token_bytes.get(token_id, skip_special) for token_id in ids)
         return data.decode("utf-8", errors="replace")
+
+    @cached_property
+    def token_index(self) -> TokenIndex:
+        """Finds tokens by their bytes; made at the first use."""
+        return TokenIndex(self.token_bytes, self.vocab_size)
 
     @cached_property
     def chat_encoding(self) -> deepseek_recipe.DeepseekV41Encoding:
