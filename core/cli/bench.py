@@ -12,8 +12,8 @@ import numpy as np
 
 from tandem.cli import bench_prefix, bench_verify
 from tandem.cli.options import add_engine_flags, engine_config, positive
-from tandem.engine.engine import StepStats
 from tandem.engine.llm import LLM
+from tandem.engine.stats import StepStats
 from tandem.sampling.params import SamplingParams
 
 PARTS = ("schedule", "forward", "sample", "deliver")

@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,24 +18,11 @@ from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece
 from tandem.engine.plan import Bools, Int32, StepPlan
 from tandem.engine.request_state import RequestState
 from tandem.engine.runner import Queued, StepHandle
+from tandem.engine.stats import StepStats
 from tandem.engine.transfer import Transfer
 from tandem.engine.waiting import Deadlines, WaitingRequests
 from tandem.errors import RequestError, TandemError
 from tandem.sampling.params import SamplingParams
-
-
-@dataclass(slots=True)
-class StepStats:
-    """Totals since the engine was made; times in seconds."""
-
-    steps: int = 0
-    rows: int = 0
-    tokens: int = 0
-    preemptions: int = 0
-    schedule_s: float = 0.0
-    forward_s: float = 0.0
-    sample_s: float = 0.0
-    deliver_s: float = 0.0
 
 
 class Engine:
@@ -105,14 +91,7 @@ class Engine:
             RequestError, CapacityError: the request cannot be served; nothing else is disturbed.
         """
         inputs = Inputs(roles, media_digest, embed_rows, embed_positions, cache_salt)
-        requests = self._intake.check(self._next_id, prompt, params, inputs)
-        if len(requests) > 1:
-            raise RequestError(
-                "several outputs were asked of a single request",
-                where="SamplingParams.n",
-                why=f"it is {params.n}, and Engine.add_request queues one request",
-                fix="use Engine.add_copies, LLM or AsyncLLM, or set n to 1",
-            )
+        requests = self._intake.check(self._next_id, prompt, params, inputs, single=True)
         return self._queue(requests)[0]
 
     def add_copies(self, prompt: Sequence[int], params: SamplingParams, cache_salt: str = "") -> list[int]:
@@ -150,7 +129,7 @@ class Engine:
         self._land()
         pending = self._pending.get(request_id)
         if pending is not None:
-            return _with_time_left(pending.to_state(), pending.live)
+            return pending.to_state()
         slot = self._slot_of.get(request_id)
         if slot is None:
             raise RequestError(
@@ -159,8 +138,7 @@ class Engine:
                 why="the engine does not hold it",
                 fix="export it before it ends",
             )
-        live = self._live[slot]
-        return _with_time_left(self._transfer.export(slot, live, with_caches), live)
+        return self._transfer.export(slot, self._live[slot], with_caches)
 
     def import_request(self, state: RequestState) -> int:
         """Take in a request that was exported; it goes on with the next step.
@@ -414,11 +392,3 @@ class Engine:
             fix="check the weights, logit_bias, bad words and the grammar; other requests go on",
         )
         return Ending("error", preemptions, error)
-
-
-def _with_time_left(state: RequestState, live: LiveRequest) -> RequestState:
-    """A state whose deadline, if it has one, counts from now."""
-    if live.deadline is None:
-        return state
-    left = max(live.deadline - time.monotonic(), 1e-9)
-    return replace(state, rules=replace(state.rules, deadline_s=left))

@@ -60,7 +60,8 @@ class PendingRequest:
             sampling=self.sampling,
             roles=None if self.roles is None else np.asarray(self.roles, dtype=np.uint8),
             media_digest=self.media_digest,
-            **self.extras.to_fields(),
+            cache_salt=self.cache_salt,
+            **self.extras.to_fields() | {"rules": self.live.rules_left(self.extras.rules)},
         )
 
 
@@ -86,16 +87,24 @@ class Intake:
         self._parts = parts
 
     def check(
-        self, request_id: int, prompt: Sequence[int], params: SamplingParams, inputs: Inputs
+        self, request_id: int, prompt: Sequence[int], params: SamplingParams, inputs: Inputs, single: bool = False
     ) -> list[PendingRequest]:
         """Make the requests of one call, one for each of its outputs, with ids from `request_id` on.
 
-        Copies draw with seeds of their own, and wait for the first one's prompt where they can begin with it.
+        Copies draw with seeds of their own, and wait for the first one's prompt where they can begin with it.  The
+        caller may have room for a single one only.
 
         Raises:
             RequestError, CapacityError: it cannot be served; nothing has changed.
         """
         tokens = self._checked(prompt, params)
+        if single and params.n > 1:
+            raise RequestError(
+                "several outputs were asked of a single request",
+                where="SamplingParams.n",
+                why=f"it is {params.n}, and Engine.add_request queues one request",
+                fix="use Engine.add_copies, LLM or AsyncLLM, or set n to 1",
+            )
         if inputs.embed_rows is not None:
             self._check_width(inputs.embed_rows)
         parts = self._parts

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tandem.engine.bad_words import BadWords
+from tandem.engine.draw_rules import DrawRules
 from tandem.engine.rules import LogitRules
 from tandem.errors import TandemError
 from tandem.sampling.params import SamplingParams
@@ -161,6 +162,12 @@ class LiveRequest:
         self._pieces.append(text)
         self.ended = bool(reason)
         return taken, text, reason
+
+    def rules_left(self, rules: DrawRules) -> DrawRules:
+        """Its rules, with a deadline that counts from now; one that has passed is as near as can be."""
+        if self.deadline is None:
+            return rules
+        return replace(rules, deadline_s=max(self.deadline - time.monotonic(), 1e-9))
 
     def flush(self) -> str:
         """Text that was held back, as the beginning of a stop string or of a character; nothing more comes."""

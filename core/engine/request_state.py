@@ -23,7 +23,7 @@ from tandem.errors import RequestError, VersionError
 Array = npt.NDArray[Any]
 
 STATE_VERSION = 2
-READABLE = (1, 2)  # 1 has no min_p, no priority and no rules
+READABLE = (1, 2)  # 1 has no min_p, no priority, no salt and no rules
 CONTRACT = (1, 1)  # the contract whose canonical cache layouts the device arrays follow
 DIGEST_BYTES = 32
 PAST_KINDS = ("raw", "processed", "top_ids", "top", "top_processed_ids", "top_processed")
@@ -96,6 +96,7 @@ class RequestState:
         sampling: see `Sampling`.
         roles: uint8 [n] or None for plain text.
         media_digest: 32 bytes or none.
+        cache_salt: the request shares cached prefixes only with those of the same salt.
         stop_strings, stop_token_ids, logprobs, processed_logprobs, logit_bias, rules, embed_rows, embed_positions: see
             `tandem.engine.requests.RequestExtras`.
         past_logprobs: logprobs of the output so far where they are asked for: ``raw`` and ``processed`` float32
@@ -127,6 +128,7 @@ class RequestState:
     past_logprobs: Mapping[str, Array] = field(default_factory=dict)
     device: Mapping[str, Array] = field(default_factory=dict)
     window_start: int = 0
+    cache_salt: str = ""
     version: int = STATE_VERSION
     contract: tuple[int, int] = CONTRACT
 
@@ -179,6 +181,7 @@ class RequestState:
             "window_start": self.window_start,
             "sampling": asdict(self.sampling),
             "media_digest": self.media_digest.hex(),
+            "cache_salt": self.cache_salt,
             "stop_strings": list(self.stop_strings),
             "stop_token_ids": list(self.stop_token_ids),
             "logprobs": self.logprobs,
@@ -224,6 +227,7 @@ class RequestState:
                 sampling=_read_sampling(header["sampling"], header["version"]),
                 roles=arrays.get("roles"),
                 media_digest=bytes.fromhex(header["media_digest"]),
+                cache_salt=str(header["cache_salt"]) if header["version"] > 1 else "",
                 stop_strings=tuple(str(text) for text in header["stop_strings"]),
                 stop_token_ids=tuple(int(token) for token in header["stop_token_ids"]),
                 logprobs=None if header["logprobs"] is None else _integer(header, "logprobs"),

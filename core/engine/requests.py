@@ -306,6 +306,7 @@ class RequestTable:
             sampling=self.sampling(slot),
             roles=self.roles_array()[slot, :length].copy() if self.has_roles[slot] else None,
             media_digest=digest if any(digest) else b"",
+            cache_salt=self.salt(slot),
             **self.extras(slot).to_fields(),
         )
 
@@ -330,4 +331,6 @@ class RequestTable:
         )
         self.tokens[slot, prompt_len:length] = state.tokens[prompt_len:]
         self.num_tokens[slot] = length
+        if state.cache_salt:
+            self.set_salt(slot, state.cache_salt)
         return slot

@@ -54,7 +54,8 @@ class Transfer:
         Raises:
             AccountingError: a token of it is still being drawn.
         """
-        state = replace(self._parts.table.export_state(slot), past_logprobs=_pack_logprobs(live))
+        state = self._parts.table.export_state(slot)
+        state = replace(state, past_logprobs=_pack_logprobs(live), rules=live.rules_left(state.rules))
         length = state.num_computed
         if not (with_caches and length):
             return replace(state, num_computed=0)
@@ -74,6 +75,7 @@ class Transfer:
         self._check(state)
         params, parts = params_of(state), self._parts
         params.check_vocabulary(parts.vocab_size)
+        parts.builder.replay.check_request(params.prompt_logprobs)
         prompt, output = state.tokens[: state.prompt_len].tolist(), state.tokens[state.prompt_len :].tolist()
         live = LiveRequest(request_id, tuple(prompt), params, parts.tokenizer, parts.eos_id)
         early = state.sampling.min_tokens
