@@ -17,7 +17,9 @@ from tandem.sampling.params import SamplingParams
 def results(llm: LLM, requests: list[tuple[list[int], SamplingParams]]) -> list[tuple[Any, ...]]:
     prompts, params = zip(*requests, strict=True)
     found = [result(output) for output in llm.generate(list(prompts), list(params))]
-    assert llm.engine.idle and llm._assembly.table.num_free == llm._assembly.table.max_slots
+    while not llm.engine.idle:  # a step in flight when a stop string ended the last request
+        llm.engine.step()
+    assert llm._assembly.table.num_free == llm._assembly.table.max_slots
     return found
 
 
