@@ -12,7 +12,8 @@ import numpy as np
 from tandem.engine.assembly import Assembly
 from tandem.engine.delivery import Batch, Ending, deliver
 from tandem.engine.draws import Draws
-from tandem.engine.ends import FAILED, GOES_ON, REASONS, STOP, TokenEnds
+from tandem.engine.ends import REASONS, TokenEnds
+from tandem.engine.grammars import follow_grammars
 from tandem.engine.intake import Inputs, Intake, PendingRequest
 from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece
 from tandem.engine.plan import Bools, Int32, StepPlan
@@ -274,7 +275,7 @@ class Engine:
         alive = table.epoch[slots] == plan.epochs[draws.entries]
         fresh = alive & ~draws.known
         kept, reasons = self._ends.cut(slots, tokens, np.where(fresh, counts, 0))
-        self._follow_grammars(slots, tokens, kept, reasons, fresh)
+        follow_grammars(table, self._live, slots, tokens, kept, reasons, fresh)
         full, given = np.full((len(plan), tokens.shape[1]), -1, dtype=np.int32), np.zeros(len(plan), dtype=np.int32)
         full[draws.entries], given[draws.entries] = tokens, kept
         self._parts.scheduler.commit(plan, full, given)
@@ -291,25 +292,6 @@ class Engine:
         self.stats.tokens += int(kept[places].sum())
         first, drawn, scored = draws.first[places], queued.drawn, queued.scored
         return Batch(requests, tokens[places], kept[places], first, preemptions, endings, drawn, scored)
-
-    def _follow_grammars(self, slots: Int32, tokens: Int32, kept: Int32, reasons: Int32, fresh: Bools) -> None:
-        """Move grammars past the tokens kept; one that fails, or can only end, ends its request (in place)."""
-        for place in np.flatnonzero(fresh & self._parts.table.ruled[slots]).tolist():
-            request = self._live[int(slots[place])]
-            guide = request.guide
-            if guide is None:
-                continue
-            kept[place] = guide.accept(tokens[place, : kept[place]].tolist())
-            if guide.failed is not None:
-                reasons[place] = FAILED
-            elif reasons[place] == GOES_ON and self._cannot_end(request, int(kept[place])) and guide.terminated:
-                reasons[place] = STOP  # the end token is all that could come, and it does not count
-
-    def _cannot_end(self, request: LiveRequest, more: int) -> bool:
-        """Whether the model's end token would not end a request after so many more tokens."""
-        table, slot = self._parts.table, request.slot
-        written = int(table.num_tokens[slot] - table.prompt_len[slot]) + more
-        return bool(table.ignore_eos[slot]) or written + 1 < int(table.min_tokens[slot])
 
     def _note_drafts(
         self, handle: StepHandle, draws: Draws, queued: Queued, counts: Int32, kept: Int32, alive: Bools

@@ -27,14 +27,19 @@ def to_grammar(kind: str, source: str) -> str:
         schema = "{}" if source == "true" else source
         if not schema.startswith("{"):
             raise unusable("the schema allows nothing")
-        return llguidance.LLMatcher.grammar_from_json_schema(
-            schema, defaults={"whitespace_pattern": _WHITESPACE}, overrides={"lenient": False}
-        )
+        spacing = {"whitespace_pattern": _WHITESPACE} if _spaced(schema) else {}
+        return llguidance.LLMatcher.grammar_from_json_schema(schema, defaults=spacing, overrides={"lenient": False})
     if kind == "regex":
         return llguidance.LLMatcher.grammar_from_regex(source)
     if kind == "choice":
         return llguidance.LLMatcher.grammar_from_regex("|".join(_literal(text) for text in json.loads(source)))
     return llguidance.LLMatcher.grammar_from_lark(ebnf_to_lark(source) if kind == "ebnf" else source)
+
+
+def _spaced(schema: str) -> bool:
+    """Whether white space may stand between parts; a pattern for it would win over the schema's wish to have none."""
+    wishes = json.loads(schema).get("x-guidance")
+    return not (isinstance(wishes, dict) and wishes.get("whitespace_flexible") is False)
 
 
 def parser_limits(grammar_symbols: int, lexer_states: int) -> llguidance.LLParserLimits:

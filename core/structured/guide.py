@@ -89,7 +89,9 @@ class Guide:
             for index, token in enumerate(tokens):
                 error = self.failed or self._advance(token)
                 if error is not None:
-                    self.failed = error
+                    # Behind a dead end that was met walking over drafts any token may have been drawn.
+                    row = self._rows.get(())
+                    self.failed = row if isinstance(row, RequestError) else error
                     return index
                 # What was asked for behind this token, while drafting, is asked for again.
                 self._rows = {path[1:]: row for path, row in self._rows.items() if path[:1] == (token,)}

@@ -38,6 +38,11 @@ def refusal(compiler: Compiler, spec: StructuredSpec) -> RequestError:
         ),
         (StructuredSpec("json", MappingProxyType({"enum": ["é", 5]})), ['"é"', "5"], ['"e"', "6"]),
         (StructuredSpec("json", "true"), ["[1]", "null"], ["nul", ""]),
+        (
+            StructuredSpec("json", {"type": "array", "x-guidance": {"whitespace_flexible": False}}),
+            ["[1,{}]", '[" "]'],
+            ["[1, {}]", " []"],
+        ),
         (StructuredSpec("json_object"), ['{"a": {"b": []}}', '"x"', "-0.5"], ["{a: 1}", "01"]),
         (StructuredSpec("regex", "^[a-c]{2}/(x|y)\n?$"), ["ab/x", "cc/y\n"], ["ab", "a/x", "ab/xy"]),
         (StructuredSpec("ebnf", 'root ::= "(" root ")" | ""'), ["", "(())"], ["(", "())"]),
