@@ -25,6 +25,8 @@ from tandem.engine.waiting import Deadlines, WaitingRequests
 from tandem.errors import RequestError, TandemError
 from tandem.sampling.params import SamplingParams
 
+LONGEST_WAIT_S = 0.01  # of a step with nothing to run; others may have orders for the thread that steps
+
 
 class Engine:
     """Continuous batching over one model.
@@ -142,7 +144,7 @@ class Engine:
         return self._transfer.export(slot, self._live[slot], with_caches)
 
     def import_request(self, state: RequestState) -> int:
-        """Take in a request that was exported; it goes on with the next step.
+        """Take in a request that was exported; it goes on with the next step.  Waits until its grammar is made.
 
         Returns:
             Its request id here.
@@ -193,7 +195,8 @@ class Engine:
     def step(self) -> list[StreamPiece]:
         """Run one step; returns what has been added to each request that drew a token or ended.
 
-        With overlap the step is only queued, and what is returned belongs to steps before it.
+        With overlap the step is only queued, and what is returned belongs to steps before it.  With nothing to run but
+        requests whose grammars are still being made, it waits for one, at most `LONGEST_WAIT_S`.
 
         Raises:
             Exception: whatever the backend raises; the requests go on with the next call.
@@ -206,6 +209,8 @@ class Engine:
             self._advance(plan)
         elif len(plan):
             self._deliver_to_texts(self._launch(plan))
+        if not (pieces or self._live or self._flights or self._text_results):
+            self._pending.wait(LONGEST_WAIT_S)
         return pieces + self._collect(wait=not self._parts.overlap or not self._flights)
 
     def _launch(self, plan: StepPlan) -> StepHandle:

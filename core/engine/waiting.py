@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 
 from tandem.engine.intake import PendingRequest
+from tandem.structured.compiler import wait_for_any
 
 
 class WaitingRequests:
@@ -57,6 +58,10 @@ class WaitingRequests:
                 return found
             heapq.heappop(self._order)
         return None
+
+    def wait(self, seconds: float) -> None:
+        """Wait, at most so long, until the grammar of one that misses it is ready."""
+        wait_for_any([held.ticket for held in self._held.values() if held.ticket is not None], seconds)
 
 
 class Deadlines:

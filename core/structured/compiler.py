@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -89,6 +90,11 @@ class Ticket:
         except CancelledError as error:
             raise closing() from error
         return Compiled(template, self._spec, self._vocab_size, self._eos_id)
+
+
+def wait_for_any(tickets: Iterable[Ticket], seconds: float) -> None:
+    """Wait until one of them is ready, at most so long."""
+    wait([ticket._future for ticket in tickets], seconds, FIRST_COMPLETED)
 
 
 class Compiler:

@@ -27,8 +27,11 @@ def to_grammar(kind: str, source: str) -> str:
         schema = "{}" if source == "true" else source
         if not schema.startswith("{"):
             raise unusable("the schema allows nothing")
-        spacing = {"whitespace_pattern": _WHITESPACE} if _spaced(schema) else {}
-        return llguidance.LLMatcher.grammar_from_json_schema(schema, defaults=spacing, overrides={"lenient": False})
+        return llguidance.LLMatcher.grammar_from_json_schema(
+            schema,
+            defaults={"whitespace_pattern": _WHITESPACE} if _spaced(schema) else None,
+            overrides={"lenient": False},
+        )
     if kind == "regex":
         return llguidance.LLMatcher.grammar_from_regex(source)
     if kind == "choice":
