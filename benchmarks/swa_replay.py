@@ -1,4 +1,4 @@
-"""What bounded replay spares of a prompt's prefill: work by the shapes, and seconds, against the prompt's length.
+"""What bounded replay spares of a prefill: work by the shapes, and processor seconds, against the length of the prompt.
 
 The two modes take turns, round by round, so that a drift of the machine hits both.  Prints medians with the range over
 rounds; ``--json`` for machines, ``--plot FILE`` for a picture.
@@ -51,13 +51,13 @@ def open_engine(model: str | None, longest: int, replay: dict[str, Any]) -> LLM:
 
 
 def prefill_seconds(llm: LLM, length: int, seed: int) -> float:
-    """Seconds from a prompt of random tokens to its first drawn token."""
+    """Seconds of processor time, which neighbours disturb least, from a prompt of random tokens to its first token."""
     prompt = np.random.default_rng(seed).integers(3, 256, length).tolist()
     llm.submit(prompt, SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True))
-    started = time.perf_counter()
+    started = time.process_time()
     while not llm.engine.idle:
         llm.engine.step()
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def measure(model: str | None, lengths: list[int], keep: int | None, rounds: int) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def measure(model: str | None, lengths: list[int], keep: int | None, rounds: int
 
 def table(result: dict[str, Any]) -> str:
     """The rows as text."""
-    lines = ["length  GFLOP off  compact  spared     seconds off             compact              spared"]
+    lines = ["length  GFLOP off  compact  spared           CPU seconds off               compact  spared"]
     for row in result["rows"]:
         off, compact = (f"{row[f'{n}_s']:.3f} ({min(r):.3f}-{max(r):.3f})" for n, r in _ranges(row))
         lines.append(
