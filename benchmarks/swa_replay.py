@@ -45,8 +45,9 @@ MEDIUM: dict[str, Any] = {
 
 
 def open_engine(model: str | None, longest: int, replay: dict[str, Any]) -> LLM:
-    """An engine for one prompt at a time."""
+    """An engine for one prompt at a time, every row of which is computed."""
     options = {"model.path": model, "model.max_model_len": longest + 2, "scheduler.max_slots": 1}
+    options |= {"cache.prefix": "off", "speculation.draft_tokens": 0}
     return LLM(config=load_config(args=options | replay))
 
 

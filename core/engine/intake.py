@@ -108,6 +108,7 @@ class Intake:
         if inputs.embed_rows is not None:
             self._check_width(inputs.embed_rows)
         parts = self._parts
+        parts.builder.replay.check_request(params.prompt_logprobs)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         extras = extras_of(params, inputs, len(tokens))
         ticket = None if params.structured is None else parts.compiler.submit(params.structured)

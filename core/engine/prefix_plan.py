@@ -107,8 +107,9 @@ def _hindrance(
         return "cache.num_blocks is 1, and a cached block and the one that follows are two"
     if limits.replay and most * size < blocks_for(limits.replay, size) * size + size:
         return f"replay computes {limits.replay} tokens again, and a request has at most {longest}"
-    if options.model.swa_replay != "off" and not limits.replay:
-        return f"with model.swa_replay {options.model.swa_replay} stored windows depend on the length of the prompt"
+    kept = 0 if options.model.swa_replay == "off" else options.model.swa_keep or geometry.window + geometry.rollback
+    if longest - 1 - kept < size:
+        return f"model.swa_replay computes the last {kept} tokens of a prompt, and a request has at most {longest}"
     return ""
 
 

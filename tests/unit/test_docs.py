@@ -23,7 +23,8 @@ from tandem.contract.opspec import CONTRACT_VERSION
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:core|backends|csrc|tests|docs|examples|ci)/[\w./*]*)(?:: ([\w.]+))?`")
 DOCUMENTS = ["README.md"]
-DOCUMENTS += [f"docs/{name}.md" for name in ("CONTRACT", "PORTING", "TOUR", "ORACLE", "PARITY", "PREFIX_CACHE")]
+DOCUMENTS += [f"docs/{name}.md" for name in ("CONTRACT", "PORTING", "TOUR", "ORACLE", "PARITY")]
+DOCUMENTS += ["docs/PREFIX_CACHE.md", "docs/REPLAY.md"]
 
 
 @cache

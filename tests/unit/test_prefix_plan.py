@@ -77,7 +77,7 @@ UNABLE: list[tuple[dict[str, Any], str]] = [
     ({"cache__prefix_mib": 1}, "does not hold one block"),  # half a MiB is four blocks, and no four pages
     ({"cache__num_blocks": 1}, "a cached block and the one that follows are two"),
     ({"cache__prefix_state": "replay", "model__max_model_len": 300}, "tokens again, and a request has at most 300"),
-    ({"model__swa_replay": "compact"}, "stored windows depend on the length of the prompt"),
+    ({"model__max_model_len": 299, "model__swa_replay": "mask", "model__swa_keep": 171}, "the last 171 tokens"),
 ]
 
 
@@ -102,6 +102,9 @@ def test_a_cache_that_cannot_hit_says_so(
 def test_the_shortest_request_that_can_hit_is_enough(text: TextConfig):
     # 128 cached tokens, one to compute, one to draw.
     assert sized(text, model__max_model_len=130).prefix is not None
+    # Bounded replay computes 171 tokens, one is drawn.
+    bounded = {"model__swa_replay": "compact", "model__swa_keep": 171}
+    assert sized(text, model__max_model_len=128 + 171 + 1, **bounded).prefix is not None
     # Replay of 128 and the margin for drafts: two blocks again, and one that is spared.
     assert sized(text, model__max_model_len=3 * 128 + 2, cache__prefix_state="replay").prefix is not None
 

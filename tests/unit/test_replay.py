@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.engines import Job, Overlap, Trace, World, same, same_all, tokens
+from support.engines import ROOMY, Job, Overlap, Trace, World, same, same_all, tokens
+from support.tiny import memory
 
 from tandem.config import load_config
+from tandem.engine.llm import LLM
 from tandem.engine.request_state import RequestState
 from tandem.errors import ConfigError, RequestError
 from tandem.model.config import ModelConfig, TextConfig
@@ -139,7 +141,14 @@ def test_options_are_checked_before_the_model_is_loaded(tiny: Path) -> None:
         World(tiny, {**COMPACT, "model.swa_keep": KEEP - 1})
 
 
-def test_prompt_logprobs_are_refused_by_name() -> None:
+def test_prompt_logprobs_are_refused_by_name(narrow: World, world: World) -> None:
+    scored = SamplingParams(max_tokens=1, prompt_logprobs=0)
+    with pytest.raises(RequestError, match=r"prompt_logprobs.*'compact': only the last 10 tokens"):
+        narrow.engine.add_request([5, 6, 7], scored)
+    request = world.engine.add_request([5, 6, 7], scored)
+    with pytest.raises(RequestError, match=r"prompt_logprobs.*'compact'"):
+        narrow.engine.import_request(world.engine.export_request(request))
+    world.engine.cancel(request)
     Replay().check_request(3)
     Replay("compact", 10).check_request(None)
     for mode in ("mask", "compact"):
@@ -172,7 +181,15 @@ def test_a_bound_at_the_start_of_the_prompt_changes_nothing(
     assert masked[2].hidden[1] != full[2].hidden[1]
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 33])
+def test_how_many_rows_make_the_last_one_exact(tiny: Path, world: World) -> None:
+    """Four decoder layers, each of which reaches seven positions further back: 1 + 4 * 7."""
+    job = asks()[0]
+    full = world.run([job])[0].hidden[42]
+    exact = [World(tiny, {**COMPACT, "model.swa_keep": n}).run([job])[0].hidden[42] == full for n in (28, 29)]
+    assert exact == [False, True]
+
+
+@pytest.mark.parametrize("chunk", [7, 33])
 def test_chunks(tiny: Path, masked: list[Trace], chunk: int) -> None:
     """With 33 the first chunk ends where the kept rows begin."""
     own = World(tiny, {**COMPACT, "scheduler.max_chunk": chunk})
@@ -190,6 +207,45 @@ def test_preemption(tiny: Path, narrow: World, masked: list[Trace]) -> None:
     same_all(own.run(longer), want)
     assert own.engine.stats.preemptions > 0
     assert want[1].result.token_ids[:5] == masked[0].result.token_ids
+
+
+def test_a_cached_prefix(tiny: Path, narrow: World) -> None:
+    """At most what stands before the kept rows is taken from the cache, so a hit has the bits of a miss."""
+    own = World(tiny, {**COMPACT, "cache.prefix": "on"})
+    own.poison()
+    base, params = tokens(7, 70), SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)
+    own.run([Job(base, params)])
+    cache = own.parts.prefix
+    assert cache is not None
+    # Of 16, 32 and 64 shared tokens; the prompts are 5 and 20 tokens longer, of which 10 are kept.
+    for shared, more, taken in ((16, 5, 0), (32, 5, 16), (64, 5, 48), (32, 20, 32), (70, 20, 64)):
+        job = Job(base[:shared] + tokens(100 + shared, more), params)
+        before = cache.stats().hit_tokens
+        (got,), (want,) = own.run([job]), narrow.run([job])
+        assert cache.stats().hit_tokens - before == taken
+        assert got.result.token_ids == want.result.token_ids
+        assert got.hidden == {p: bits for p, bits in want.hidden.items() if p >= taken}
+
+
+@pytest.mark.parametrize("temperature", [0.0, pytest.param(0.8, marks=pytest.mark.slow)])
+def test_drafts(tiny: Path, temperature: float) -> None:
+    """Draft stages read context keys of kept rows only: NaN elsewhere changes neither drafts nor tokens."""
+    params = SamplingParams(temperature=temperature, seed=3, max_tokens=9, ignore_eos=True, logprobs=2)
+    found, keep = {}, {"model.swa_keep": WINDOW + 6}
+    for mode, drafts in (("mask", 2), ("compact", 2), ("compact", 0)):
+        options = {**ROOMY, "model.path": str(tiny), "model.swa_replay": mode, "speculation.draft_tokens": drafts}
+        llm = LLM(config=load_config(env={}, args=options | keep))
+        caches = llm.engine._parts.model.caches
+        for tensor in memory(caches):
+            tensor.view(torch.uint8).fill_(0xFF)
+        (result,) = llm.generate([tokens(1, 43)], params)
+        found[mode, drafts] = result.token_ids, result.logprobs
+        if (mode, drafts) == ("compact", 2):
+            stages = [caches.window[layer].data for layer in (LAYERS, LAYERS + 1)]
+            assert [bool((data == 0xFF).all(-1).any()) for data in stages] == [True, True]
+        llm.close()
+    assert found["mask", 2] == found["compact", 2]
+    assert (found["compact", 2] == found["compact", 0]) == (temperature == 0.0)
 
 
 def test_two_steps_in_flight(narrow: World, masked: list[Trace]) -> None:
