@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,16 +12,23 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from tandem.checkpoint.tiny import make_tiny
 from tandem.config import load_config
 from tandem.conformance.compare import Mismatch
 from tandem.contract.backend import Backend
-from tandem.contract.types import KVCache
+from tandem.contract.types import KVCache, Rows
 from tandem.engine.assembly import assemble
 from tandem.engine.engine import Engine
 from tandem.engine.outputs import RequestOutput, StreamPiece
+from tandem.engine.requests import Status
+from tandem.model.registry import Model
+from tandem.model.step import StepInput
 from tandem.sampling.params import SamplingParams
+from tandem.speculation.stats import SpeculationStats
+
+Tensor = torch.Tensor
 
 # Every kind of layer once, and few rounds of what only repeats: ops are judged by their own cases.
 MODEL: Mapping[str, Any] = {
@@ -67,9 +75,13 @@ class Driver:
         backend: an open backend; it stays open.
         path: checkpoint directory.
         options: engine options that differ from `ROOMY`.
+
+    Attributes:
+        poisons: whether memory that nobody holds is filled with NaN after each step.
     """
 
     def __init__(self, backend: Backend, path: Path, options: Mapping[str, Any]) -> None:
+        self.poisons = False
         config = load_config(env={}, args={**ROOMY, **options, "model.path": str(path)})
         self.parts = assemble(config, backend, show_progress=False)
         self.engine = Engine(self.parts)
@@ -88,6 +100,8 @@ class Driver:
         pieces = self.engine.step()
         self.least_free = min(self.least_free, self.parts.pools.main.num_available)
         self.outputs |= {piece.request_id: piece.output for piece in pieces if piece.output is not None}
+        if self.poisons:
+            self._poison()
         return pieces
 
     def finish(self) -> None:
@@ -118,6 +132,32 @@ class Driver:
         expect(table.num_free == table.max_slots, f"{table.max_slots - table.num_free} slots were not freed")
         expect(self.parts.scheduler.idle and not self.parts.scheduler.in_flight, "the scheduler is not idle")
 
+    @property
+    def drafts(self) -> SpeculationStats:
+        """What became of drafts so far."""
+        book = self.parts.book
+        return SpeculationStats(0) if book is None else book.stats
+
+    def close(self) -> None:
+        """End the engine's threads; the backend stays open."""
+        for lane in (self.parts.runner.lane, self.parts.text_lane):
+            lane.close()
+
+    def _poison(self) -> None:
+        """Fill blocks without an owner and the state of free slots: bytes 0xFF, NaN in every format, and -1."""
+        backend, caches, table = self.parts.plan.backend, self.parts.model.caches, self.parts.table
+        for pool, kinds in zip(self.parts.pools, ((caches.main, caches.index), (caches.window,)), strict=True):
+            blocks = np.flatnonzero(pool.ref_counts == 0).astype(np.int32)
+            for cache in [cache for by_layer in kinds for cache in by_layer.values()]:
+                size = cache.layout.block_entries * cache.layout.entry_bytes
+                backend.kv_import(cache, blocks, np.full((len(blocks), size), 0xFF, dtype=np.uint8))
+        free = np.flatnonzero(table.status == Status.FREE).astype(np.int32)
+        write = self.parts.plan.bind("scatter_rows", "conformance")
+        for array in (*caches.compressor.values(), *(() if caches.history is None else (caches.history,))):
+            kind, junk = (np.float32, np.nan) if array.is_floating_point() else (np.int32, -1)
+            values = np.full((len(free), *array.shape[1:]), junk, dtype=kind)
+            write(array, backend.from_host(free), backend.from_host(values))
+
     def paged(self) -> dict[str, KVCache]:
         """Every paged cache by name."""
         caches = self.parts.model.caches
@@ -137,6 +177,38 @@ class Driver:
         return found | {name: backend.to_host(array).result()[:-1].copy() for name, array in states.items()}
 
 
+class OtherModel:
+    """Another model's work and memory, for checks that change a part of it.
+
+    Args:
+        model: the model that does the work.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.caches, self.packed_bytes, self.drafts = model.caches, model.packed_bytes, model.drafts
+        self._model = model
+
+    def forward(self, step: StepInput) -> Tensor:
+        """As the model."""
+        return self._model.forward(step)
+
+    def logits(self, hidden: Tensor, index: Tensor) -> Tensor:
+        """As the model."""
+        return self._model.logits(hidden, index)
+
+    def draft_block(self, *arrays: Tensor) -> tuple[Tensor, Tensor]:
+        """As the model."""
+        return self._model.draft_block(*arrays)
+
+    def draft_head(self, base: Tensor, hidden: Tensor, previous: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        """As the model."""
+        return self._model.draft_head(base, hidden, previous, i)
+
+    def remember(self, rows: Rows) -> None:
+        """As the model."""
+        self._model.remember(rows)
+
+
 class EngineHarness:
     """What the checks of the engine suite work with.  Use it in a ``with`` statement: it makes a checkpoint.
 
@@ -153,6 +225,7 @@ class EngineHarness:
         self._path = Path(self._folder.name)
         self._roomy: Driver | None = None
         self._alone: list[RequestOutput] = []
+        self.known: dict[str, list[RequestOutput]] = {}  # outputs that several checks compare with
 
     def __enter__(self) -> EngineHarness:
         config = make_tiny(self._path, 0, MODEL)
@@ -206,6 +279,15 @@ class EngineHarness:
                 first, second = list(entry.top.values())[:2]
                 expect(first - second < TIE, f"{label}: {_first(got.token_ids, want.token_ids)}, and no near tie")
                 return
+
+
+Check = Callable[[EngineHarness], None]
+
+
+def digest(outputs: Sequence[RequestOutput]) -> str:
+    """SHA-256 over the tokens, texts, ends and logprobs of requests, to the last bit."""
+    told = [(o.token_ids, o.text, o.finish_reason, o.stop_reason, repr(o.logprobs)) for o in outputs]
+    return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
 def expect(holds: bool, text: str) -> None:

@@ -6,31 +6,43 @@ A check raises `tandem.conformance.compare.Mismatch` with what differed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from tandem.conformance.engine_harness import Driver, EngineHarness, Job, expect, greedy, jobs, tokens
+from tandem.conformance import engine_drafts
+from tandem.conformance.engine_harness import (
+    Check,
+    Driver,
+    EngineHarness,
+    Job,
+    OtherModel,
+    expect,
+    greedy,
+    jobs,
+    tokens,
+)
 from tandem.contract.types import Rows
 from tandem.engine.outputs import RequestOutput
 from tandem.engine.request_state import RequestState
 from tandem.errors import CapacityError, RequestError, TandemError
-from tandem.model.registry import Model
 from tandem.model.step import StepInput
 from tandem.sampling.params import SamplingParams
 
-Check = Callable[[EngineHarness], None]
-
 
 def checks(quick: bool = False) -> list[tuple[str, Check]]:
-    """(name, check) of the whole suite, or of a quick part of it, in the order to run them."""
+    """(name, check) of the whole suite, or of a quick part of it, in the order to run them.
+
+    Those of `tandem.conformance.engine_drafts` came with contract 1.1, all others with 1.0.
+    """
     fast: list[tuple[str, Check]] = [
         ("batch", batch),
         ("preemption", preemption),
         ("padding", padding),
         ("transfer", transfer),
+        ("drafts", engine_drafts.drafts),
     ]
     rest: list[tuple[str, Check]] = [
         ("arrivals", arrivals),
@@ -43,6 +55,7 @@ def checks(quick: bool = False) -> list[tuple[str, Check]]:
         ("logprobs", logprobs),
         ("failed-step", failed_step),
         ("cache-bytes", cache_bytes),
+        *engine_drafts.CHECKS,
         ("reopen", reopen),
     ]
     return fast if quick else fast + rest
@@ -313,33 +326,18 @@ def cache_bytes(h: EngineHarness) -> None:
     h.agree("after its caches were taken out and put back", driver.outputs[request], h.alone[0])
 
 
-class _FailsOnce:
+class _FailsOnce(OtherModel):
     """A model that fails once, after it has written caches and state."""
 
-    def __init__(self, model: Model) -> None:
-        self.caches, self.packed_bytes, self.drafts = model.caches, model.packed_bytes, model.drafts
-        self._model, self.failed = model, False
+    failed = False
 
     def forward(self, step: StepInput) -> torch.Tensor:
-        hidden = self._model.forward(step)
+        """As the model, but for the first time."""
+        hidden = super().forward(step)
         if not self.failed:
             self.failed = True
             raise RuntimeError("a step fails on purpose")
         return hidden
-
-    def logits(self, hidden: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        return self._model.logits(hidden, index)
-
-    def draft_block(self, *arrays: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._model.draft_block(*arrays)
-
-    def draft_head(
-        self, base: torch.Tensor, hidden: torch.Tensor, previous: torch.Tensor, i: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._model.draft_head(base, hidden, previous, i)
-
-    def remember(self, rows: Rows) -> None:
-        self._model.remember(rows)
 
 
 def failed_step(h: EngineHarness) -> None:

@@ -81,7 +81,66 @@ def keeps_history(context: OpFunction, rows: Any, vocabulary: Tensor, history: T
     return torch.where(found == pad, before.clamp_min(0), found)
 
 
+def drafts_are_taken(verify: OpFunction, *args: Any) -> Any:
+    """Every draft of every row is taken, whatever the logits say."""
+    *rest, forced, drafts, proposal, draft_row, coupled, filtered = args
+    wanted = torch.where(draft_row < 0, forced, drafts[draft_row.long().clamp_min(0)])
+    return verify(*rest, wanted, drafts, proposal, draft_row, coupled, filtered)
+
+
+def never_coupled(verify: OpFunction, *args: Any) -> Any:
+    *rest, coupled, filtered = args
+    return verify(*rest, False, filtered)
+
+
+def judged_by_row(verify: OpFunction, *args: Any) -> Any:
+    """Random numbers of a row's place in the batch."""
+    numbers, seed, position, rest = args[:5], args[5], args[6], args[7:]
+    return verify(*numbers, seed, torch.arange(len(position)), *rest)
+
+
+def nan_is_nothing(verify: OpFunction, logits: Tensor, *rest: Any) -> Any:
+    return verify(torch.nan_to_num(logits, nan=0.0, posinf=torch.inf, neginf=-torch.inf), *rest)
+
+
+def turned_weights(scatter: OpFunction, x: Tensor, index: Tensor, values: Tensor) -> Any:
+    """The weights that drafts were drawn by, [R + 1, B, V], arrive as those of other tokens."""
+    return scatter(x, index, values.roll(1, 2) if values.dim() == 3 and values.dtype == torch.int32 else values)
+
+
+def host_tokens_only(inputs: OpFunction, *args: Any) -> Any:
+    """Rows take their token from the host, though a step in flight draws it."""
+    ids, positions, from_device, *rest = args
+    return inputs(ids, positions, torch.where(from_device == 1, 0, from_device), *rest)
+
+
+def one_mask_for_all(mask: OpFunction, logits: Tensor, bits: Tensor) -> Any:
+    """Only the first row is masked."""
+    return mask(logits, torch.where(torch.arange(len(bits))[:, None] > 0, -1, bits))
+
+
+def longer_window(slots: OpFunction, *args: Any) -> Any:
+    """A row sees a page or two too many."""
+    *rest, window = args
+    return slots(*rest, window + 8)
+
+
+def best_of_company(linear: OpFunction, x: Any, weight: Any, dtype: torch.dtype) -> Tensor:
+    """Steps of more than eight rows are computed otherwise."""
+    y: Tensor = linear(x, weight, dtype)
+    return y if x.shape[0] <= 8 else y * 1.03
+
+
 DEFECTS = {
+    ("every draft is taken", "spec_verify"): drafts_are_taken,
+    ("coupled drafts are refused by law", "spec_verify"): never_coupled,
+    ("the row decides what is verified", "spec_verify"): judged_by_row,
+    ("NaN logits count as 0", "spec_verify"): nan_is_nothing,
+    ("weights of drafts are lost in transfer", "scatter_rows"): turned_weights,
+    ("tokens of steps in flight are not seen", "aux.step_inputs"): host_tokens_only,
+    ("one row is masked", "mask_logits"): one_mask_for_all,
+    ("a row sees what came before its window", "aux.window_slots"): longer_window,
+    ("large steps have other bits", "linear"): best_of_company,
     ("a row depends on its batch", "linear"): more_in_company,
     ("padding rows write", "kv_write"): writes_padding,
     ("the row decides what is drawn", "sample"): by_row,
@@ -99,6 +158,15 @@ CAUGHT = [
     pytest.param("state of the last request is seen", "pressure", "the second time", marks=SLOW),
     pytest.param("a scale byte is lost in transfer", "transfer", "moved", marks=SLOW),
     pytest.param("blocks are taken in ascending order", "cache-bytes", "came back otherwise"),
+    pytest.param("every draft is taken", "drafts", "1 drafts, request", marks=SLOW),
+    pytest.param("coupled drafts are refused by law", "coupled", "coupled drafts, request", marks=SLOW),
+    pytest.param("the row decides what is verified", "rejection", "alone, with drafts", marks=SLOW),
+    pytest.param("NaN logits count as 0", "bad-logits", "ended with length", marks=SLOW),
+    pytest.param("weights of drafts are lost in transfer", "moved-drafts", "moved with drafts", marks=SLOW),
+    pytest.param("tokens of steps in flight are not seen", "overlap", "two steps in flight, request", marks=SLOW),
+    pytest.param("one row is masked", "grammar", "request . failed", marks=SLOW),
+    pytest.param("a row sees what came before its window", "prefix", "from stored state", marks=SLOW),
+    pytest.param("large steps have other bits", "invariance", "jittered run", marks=SLOW),
 ]
 
 
