@@ -42,7 +42,7 @@ def checks(quick: bool = False) -> list[tuple[str, Check]]:
         ("preemption", preemption),
         ("padding", padding),
         ("transfer", transfer),
-        ("drafts", engine_drafts.drafts),
+        ("coupled", engine_drafts.coupled),
     ]
     rest: list[tuple[str, Check]] = [
         ("arrivals", arrivals),
