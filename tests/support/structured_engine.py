@@ -99,7 +99,10 @@ def run(llm: LLM, work: Sequence[Work], gap: int = 0) -> list[RequestOutput]:
             steps += 1
     for request, (_, params) in zip(ids, work, strict=True):
         if params.structured is not None and request in watch.taken and found[request].error is None:
-            assert watch.taken[request] == list(found[request].token_ids)
+            tokens = list(found[request].token_ids)
+            taken = watch.taken[request]
+            # A stop string is found in the text, when the tokens of its step are long accepted.
+            assert taken[: len(tokens)] == tokens and (params.stop or len(taken) == len(tokens))
     return [found[request] for request in ids]
 
 

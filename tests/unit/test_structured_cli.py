@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
 
+from tandem.cli.main import main
 from tandem.cli.options import add_sampling_flags, sampling_params
 from tandem.errors import RequestError
 from tandem.structured import StructuredSpec
@@ -47,3 +49,23 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     long.write_text("x" * 300_000)
     with pytest.raises(RequestError, match="too large"):
         spec_of("--lark", str(long))
+
+
+def test_generate_keeps_to_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    schema = {
+        "x-guidance": {"whitespace_flexible": False},
+        "type": "object",
+        "properties": {"found": {"type": "boolean"}, "days": {"type": "integer", "minimum": 10, "maximum": 99}},
+        "required": ["found", "days"],
+        "additionalProperties": False,
+    }
+    assert main(["generate", "They dug a well.", "--json-schema", json.dumps(schema), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["finish_reason"] == "stop"
+    value = json.loads(result["text"])
+    assert list(value) == ["found", "days"] and type(value["found"]) is bool and 10 <= value["days"] <= 99
+
+
+def test_generate_names_what_is_wrong_with_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "They dug a well.", "--regex", "a("]) != 0
+    assert "unclosed" in capsys.readouterr().err
