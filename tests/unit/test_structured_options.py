@@ -47,7 +47,7 @@ def cases(well: tuple[int, ...]) -> dict[str, Work]:
         "forced along the form": asking(letters, forced_token_ids=well, max_tokens=count),
         "forced against the form": asking(forced_token_ids=(first, EOS)),
         "bad word": asking(two, bad_words=("s",)),
-        "bad words, all": asking(two, bad_words=("s", "we")),
+        "bad words, all": asking(two, bad_words=("s", "w")),
         "banned": asking(logit_bias={first: -math.inf}),
         "stop string": asking(stop=(" hill",)),
         "stop token": asking(stop_token_ids=(well[2],)),
