@@ -21,7 +21,7 @@ def positive(text: str) -> int:
 
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    """--model, --backend, --config, --set, --json and --verbose."""
+    """--model, --backend, --config, --set, --draft-tokens, --json and --verbose."""
     parser.add_argument(
         "--model", metavar="DIR", help="checkpoint directory; default: the small model that comes with Tandem"
     )
@@ -29,6 +29,9 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="engine options as TOML or JSON")
     parser.add_argument(
         "--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="one engine option; repeatable"
+    )
+    parser.add_argument(
+        "--draft-tokens", metavar="N", help="drafts verified a step, 0 for none: --set speculation.draft_tokens=N"
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--verbose", action="store_true", help="tell more of what is chosen, on standard error")
@@ -51,6 +54,8 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
                 fix="write --set section.field=value, for example --set cache.block_size=64",
             )
         options[name] = parse_option(name, value)
+    if arguments.draft_tokens is not None:
+        options["speculation.draft_tokens"] = parse_option("speculation.draft_tokens", arguments.draft_tokens)
     if arguments.model is not None:
         options["model.path"] = arguments.model
     if arguments.backend:
@@ -67,10 +72,28 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--top-p", type=float, default=default.top_p, help="(%(default)s)")
     parser.add_argument("--top-k", type=int, default=default.top_k, help="-1 keeps all (%(default)s)")
+    parser.add_argument(
+        "--min-p", type=float, default=default.min_p, help="keeps tokens at least so much as likely as the likeliest"
+    )
+    for name, effect in (
+        ("repetition", "divides logits of tokens in prompt or output"),
+        ("presence", "taken from logits of tokens in the output"),
+        ("frequency", "the same, for each time they occur"),
+    ):
+        off = getattr(default, f"{name}_penalty")
+        parser.add_argument(f"--{name}-penalty", type=float, default=off, metavar="X", help=f"{effect} (%(default)s)")
     parser.add_argument("--seed", type=int, help="the same seed gives the same text; default: a new one each run")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="stop string; repeatable")
+    parser.add_argument(
+        "--bad-word", action="append", default=[], metavar="TEXT", help="the output does not contain it; repeatable"
+    )
+    parser.add_argument(
+        "--min-tokens", type=int, default=default.min_tokens, help="nothing ends the output before (%(default)s)"
+    )
+    parser.add_argument("--deadline", type=float, metavar="SECONDS", help="end with what there is after this time")
     parser.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
     parser.add_argument("--logprobs", type=int, metavar="N", help="logprobs of each token and of the N likeliest")
+    parser.add_argument("--processed-logprobs", action="store_true", help="also those of the law that was drawn from")
     add_structured_flags(parser)
 
 
@@ -89,5 +112,13 @@ def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
         stop=tuple(arguments.stop),
         ignore_eos=arguments.ignore_eos,
         logprobs=arguments.logprobs,
+        processed_logprobs=arguments.processed_logprobs,
+        min_p=arguments.min_p,
+        repetition_penalty=arguments.repetition_penalty,
+        presence_penalty=arguments.presence_penalty,
+        frequency_penalty=arguments.frequency_penalty,
+        bad_words=tuple(arguments.bad_word),
+        min_tokens=arguments.min_tokens,
+        deadline_s=arguments.deadline,
         structured=structured_of(arguments),
     )
