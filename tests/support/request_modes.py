@@ -30,6 +30,7 @@ EXACT: Mapping[str, Mapping[str, Any]] = {
     "prefix": PREFIX,
     "overlap-coupled-chunked-prefix": {**OVERLAP, **COUPLED, **CHUNKED, **PREFIX},
     "overlap-coupled-preempted": {**OVERLAP, **COUPLED, **TIGHT},
+    "all-prefix-preempted": {**OVERLAP, **COUPLED, **TIGHT, **PREFIX},
 }
 DRAFTED: Mapping[str, Mapping[str, Any]] = {
     "rejection": REJECTION,
@@ -43,13 +44,13 @@ def engine(path: Path, options: Mapping[str, Any]) -> LLM:
     return LLM(config=load_config(env={}, args={**ROOMY, **options, "model.path": str(path)}))
 
 
-def random_params(source: random.Random, words: Sequence[str]) -> SamplingParams:
+def random_params(source: random.Random, words: Sequence[str], longest: int) -> SamplingParams:
     """Every parameter is on in about a third of the requests; ``words`` are likely pieces of texts."""
 
     def some(value: Any, default: Any, share: float = 0.35) -> Any:
         return value if source.random() < share else default
 
-    most = source.randint(4, 18)
+    most = source.randint(4, longest)
     forced = [source.choice((-1, source.randrange(3, 470))) for _ in range(source.randint(1, 6))]
     return SamplingParams(
         temperature=source.choice((0.0, 0.7, 1.0, 1.4)),

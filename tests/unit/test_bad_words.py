@@ -38,7 +38,7 @@ def test_a_token_is_banned_exactly_where_it_completes_a_word() -> None:
     index = index_of(vocabulary)
     texts = [b"", *vocabulary]
     banned = 0
-    for _ in range(60):
+    for _ in range(25):
         words = ["".join(source.choices("abé", k=source.randint(1, 4))) for _ in range(source.randint(1, 3))]
         rules, output = BadWords(index, words), list[int]()
         for _ in range(12):  # an output that obeys, with drafts behind it that need not
@@ -56,7 +56,7 @@ def test_a_token_is_banned_exactly_where_it_completes_a_word() -> None:
             free = [token for token, may in enumerate(allowed(rows[0], len(texts))) if may]
             output.append(source.choice(free))
         assert not any(word.encode() in b"".join(texts[t] for t in output) for word in words)
-    assert banned > 5000
+    assert banned > 2000
 
 
 def test_ids_behind_the_tokenizer_s_own_stay_free() -> None:
@@ -70,17 +70,17 @@ def plain(tiny: Path) -> LLM:
     return engine(tiny, {})
 
 
-@pytest.mark.parametrize("name", ["plain", "rejection-overlap"])
+@pytest.mark.parametrize("name", [pytest.param("plain", marks=pytest.mark.slow), "rejection-overlap"])
 def test_words_across_token_borders_never_appear(tiny: Path, plain: LLM, name: str) -> None:
     """Words are taken from what would be written, across the borders of its tokens, and again from what is then."""
     llm = plain if name == "plain" else engine(tiny, {**REJECTION, **OVERLAP})
     words, prompts = list[str](), ["Once upon", "The cat"]
     for _ in range(3):
-        params = SamplingParams(temperature=0.8, seed=4, max_tokens=16, ignore_eos=True, bad_words=tuple(words))
+        params = SamplingParams(temperature=0.8, seed=4, max_tokens=10, ignore_eos=True, bad_words=tuple(words))
         for output in llm.generate(prompts, params):
-            assert output.error is None and len(output.token_ids) == 16
+            assert output.error is None and len(output.token_ids) == 10
             assert not any(word in output.text for word in params.bad_words)
-            for at in range(3, 12, 2):
+            for at in range(1, 9, 2):
                 two = llm.tokenizer.decode(output.token_ids[at : at + 2])
                 middle = two[len(two) // 2 - 1 : len(two) // 2 + 1]
                 if middle.strip() and "\ufffd" not in middle:

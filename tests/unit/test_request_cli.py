@@ -42,7 +42,8 @@ def generate(tiny: Path, *arguments: str) -> int:
 def test_each_flag_sets_its_parameter() -> None:
     parser = argparse.ArgumentParser()
     add_sampling_flags(parser)
-    flags = ["--min-p", "0.1", "--repetition-penalty", "1.2", "--presence-penalty", "-0.5", "--frequency-penalty", "0.3"]
+    flags = ["--min-p", "0.1", "--repetition-penalty", "1.2", "--presence-penalty", "-0.5"]
+    flags += ["--frequency-penalty", "0.3"]
     flags += ["--bad-word", "no", "--bad-word", "never", "--min-tokens", "3", "--deadline", "9.5"]
     assert sampling_params(parser.parse_args(flags)) == SamplingParams(
         min_p=0.1,

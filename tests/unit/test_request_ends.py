@@ -20,7 +20,7 @@ from tandem.engine.outputs import RequestOutput
 from tandem.errors import RequestError
 from tandem.sampling.params import SamplingParams
 
-DRAWN = SamplingParams(temperature=0.9, seed=2**64 - 2, max_tokens=8, ignore_eos=True, logprobs=1)
+DRAWN = SamplingParams(temperature=0.9, seed=2**64 - 2, max_tokens=4, ignore_eos=True, logprobs=1)
 BUSY = {**OVERLAP, **COUPLED, **PREFIX, "scheduler.max_slots": 3, "scheduler.max_tokens_per_step": 24}
 
 
@@ -36,7 +36,7 @@ def busy(tiny: Path) -> LLM:
     return engine(tiny, BUSY)
 
 
-@pytest.fixture(params=["plain", "busy"])
+@pytest.fixture(params=[pytest.param("plain", marks=pytest.mark.slow), "busy"])
 def llm(request: pytest.FixtureRequest) -> Iterator[LLM]:
     found: LLM = request.getfixturevalue(request.param)
     yield found
@@ -86,13 +86,13 @@ def test_copies_begin_with_the_blocks_of_the_first(busy: LLM) -> None:
 
 
 def test_copies_do_not_wait_for_a_first_one_that_is_gone(busy: LLM) -> None:
-    for steps in (0, 1, 3):
+    for steps in (0, 2):
         first, *others = busy.engine.add_copies(tokens(100 + steps, 40), replace(DRAWN, n=3))
         for _ in range(steps):
             busy.engine.step()
         busy.engine.cancel(first)
         found = run(busy, others)
-        assert all(len(found[request].token_ids) == 8 for request in others)
+        assert all(len(found[request].token_ids) == 4 for request in others)
 
 
 def test_streams_tell_copies_apart(llm: LLM) -> None:
@@ -141,23 +141,23 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_deadline_ends_a_request_with_what_it_has(llm: LLM, clock: list[float]) -> None:
     long = replace(DRAWN, max_tokens=100, deadline_s=1000.0)
-    want = llm.generate(tokens(1, 20), replace(long, deadline_s=None))[0]
+    want = llm.generate(tokens(1, 20), replace(long, deadline_s=None, max_tokens=16))[0]
     late = llm.engine.add_request(tokens(1, 20), long)
-    free = llm.engine.add_request(tokens(2, 20), replace(long, deadline_s=5000.0, max_tokens=30))
-    for _ in range(6):
+    free = llm.engine.add_request(tokens(2, 20), replace(long, deadline_s=5000.0, max_tokens=12))
+    for _ in range(4):
         llm.engine.step()
     clock[0] = 1001.0
     found = run(llm, [])
     assert (found[late].finish_reason, found[free].finish_reason) == ("deadline", "length")
     count = len(found[late].token_ids)
-    assert 0 < count < 100 and found[late].token_ids == want.token_ids[:count] and found[late].error is None
+    assert 0 < count <= 16 and found[late].token_ids == want.token_ids[:count] and found[late].error is None
     assert found[late].text == llm.tokenizer.decode(found[late].token_ids)
     assert len(found[late].logprobs or ()) == count
 
 
 def test_a_deadline_counts_while_a_request_waits(llm: LLM, clock: list[float]) -> None:
     """Three requests hold the slots; of two that wait one is too late, and with it the copies of another prompt."""
-    held = [llm.engine.add_request(tokens(n, 5), replace(DRAWN, max_tokens=60)) for n in range(3)]
+    held = [llm.engine.add_request(tokens(n, 5), replace(DRAWN, max_tokens=9)) for n in range(3)]
     late = llm.engine.add_request(tokens(9, 5), replace(DRAWN, deadline_s=50.0))
     copies = llm.engine.add_copies(tokens(8, 40), replace(DRAWN, n=2, deadline_s=60.0))
     patient = llm.engine.add_request(tokens(7, 5), DRAWN)
@@ -197,15 +197,14 @@ def test_time_left_moves_with_a_request(llm: LLM, clock: list[float]) -> None:
 
 def test_a_lower_number_goes_first_for_slots(llm: LLM) -> None:
     """Three hold the slots; the others get one in the order of (priority, arrival)."""
-    short = replace(DRAWN, max_tokens=3)
-    held = [llm.engine.add_request(tokens(n, 5), replace(short, max_tokens=9)) for n in range(3)]
+    short = replace(DRAWN, max_tokens=2)
+    held = [llm.engine.add_request(tokens(n, 5), replace(short, max_tokens=5)) for n in range(3)]
     wanted = [1, 0, -2, 0, -2, 5, -1]
     ids = [llm.engine.add_request(tokens(20 + n, 5), replace(short, priority=p)) for n, p in enumerate(wanted)]
     started: list[int] = []
     while not llm.engine.idle:
         llm.engine.step()
         started += [request for request in ids if request in llm.engine._slot_of and request not in started]
-        started.sort(key=lambda request: (0 if request in started[:0] else 1))
     in_order = [ids[place] for place in sorted(range(7), key=lambda place: (wanted[place], place))]
     # Several may start in one step; then their order within it is not seen here, but groups of three are.
     assert set(held).isdisjoint(started)
@@ -213,10 +212,10 @@ def test_a_lower_number_goes_first_for_slots(llm: LLM) -> None:
 
 
 def test_the_last_in_order_is_put_back(tiny: Path) -> None:
-    """Three requests grow to six blocks each, of ten; the one of the highest number gives way, though it came first."""
-    llm = engine(tiny, {"cache.num_blocks": 10, "scheduler.max_slots": 3})
-    params = replace(DRAWN, max_tokens=60, seed=1)
-    last, first, middle = (llm.engine.add_request(tokens(n, 36), replace(params, priority=p))
+    """Three requests grow to three blocks each, of seven; the highest number gives way, though it came first."""
+    llm = engine(tiny, {"cache.num_blocks": 7, "scheduler.max_slots": 3})
+    params = replace(DRAWN, max_tokens=12, seed=1)
+    last, first, middle = (llm.engine.add_request(tokens(n, 28), replace(params, priority=p))
                            for n, p in enumerate((7, -3, 2)))  # fmt: skip
     ends: list[int] = []
     found = {}
@@ -228,8 +227,9 @@ def test_the_last_in_order_is_put_back(tiny: Path) -> None:
     assert ends[0] == first and found[first].preemptions == 0
     assert ends[2] == last and found[last].preemptions > 0
     assert found[middle].preemptions <= found[last].preemptions
-    for place, request in enumerate((last, first, middle)):
-        assert result(found[request]) == result(llm.generate(tokens(place, 36), params)[0])
+    alone = llm.generate([tokens(place, 28) for place in range(3)], replace(params, max_tokens=5))
+    for request, output in zip((last, first, middle), alone, strict=True):
+        assert found[request].token_ids[:5] == output.token_ids
 
 
 # -- cancelling ----------------------------------------------------------------------------------------------
@@ -238,11 +238,11 @@ def test_the_last_in_order_is_put_back(tiny: Path) -> None:
 def test_cancelling_at_any_time_leaves_the_others_alone(llm: LLM, plain: LLM) -> None:
     source = random.Random(3)
     more: dict[str, Any] = {"repetition_penalty": 1.3, "bad_words": ("e",), "stop": ("zq",), "prompt_logprobs": 1}
-    jobs = [(tokens(n, 3 + 5 * n), replace(DRAWN, seed=n, **(more if n % 2 else {}))) for n in range(7)]
+    jobs = [(tokens(n, 3 + 9 * n), replace(DRAWN, seed=n, **(more if n % 2 else {}))) for n in range(5)]
     want = [plain.generate(prompt, params)[0] for prompt, params in jobs]
-    for _ in range(4):
+    for _ in range(2):
         ids = [llm.engine.add_request(prompt, params) for prompt, params in jobs]
-        doomed, outputs = dict.fromkeys(source.sample(ids, 4)), {}
+        doomed, outputs = dict.fromkeys(source.sample(ids, 3)), {}
         while not llm.engine.idle:
             for piece in llm.engine.step():
                 if piece.output is not None:
