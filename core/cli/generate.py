@@ -89,7 +89,7 @@ def _stream(llm: LLM, prompt: str, params: SamplingParams, as_json: bool) -> Req
     outputs = []
     for piece in llm.stream(prompt, params):
         if as_json:
-            line = {"token_ids": piece.token_ids, "text": piece.text}
+            line: dict[str, Any] = {"token_ids": piece.token_ids, "text": piece.text}
             line |= {"copy": piece.copy} if params.n > 1 else {}
             print(json.dumps(line, ensure_ascii=False), flush=True)
         else:
