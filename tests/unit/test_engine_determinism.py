@@ -17,25 +17,29 @@ from support.shipped import text_ids
 from tandem.config import load_config
 from tandem.engine.engine import Engine
 from tandem.engine.llm import LLM
-from tandem.engine.outputs import RequestOutput
+from tandem.engine.outputs import RequestOutput, TokenLogprob
 from tandem.sampling.params import SamplingParams
 
 
 @dataclass(frozen=True)
 class Load:
-    """A set of requests and the sizes that runs choose from.
+    """Requests and the sizes that runs choose from.
 
     Args:
         path: checkpoint; None for the model that comes with the package.
         jobs: the requests.
         drafts: most drafts.
-        blocks: of 16 tokens, in a small pool and in a roomy one.
+        block: tokens in a block.
+        blocks: blocks in a small pool and in a roomy one.
+        accept: how drafts are taken; by rejection their number belongs to the request, so it stays the same.
     """
 
     path: Path | None
     jobs: Sequence[Job]
     drafts: int
+    block: int
     blocks: tuple[int, int]
+    accept: str = "coupled"
 
 
 def mixed_jobs(prompts: Sequence[Sequence[int]], length: int) -> list[Job]:
@@ -57,16 +61,18 @@ def mixed_jobs(prompts: Sequence[Sequence[int]], length: int) -> list[Job]:
 def options(load: Load, source: random.Random, run: int) -> dict[str, Any]:
     """Sizes and modes of one run; the first runs see to it that every mode occurs."""
     rows = source.choice((64, 96, 160))
+    drafts = (load.drafts, 0, load.drafts, source.randint(1, load.drafts))
     given = {
         "scheduler.max_slots": source.choice((8, 10)),
         "scheduler.max_tokens_per_step": rows,
-        "scheduler.max_chunk": source.choice((9, 20, 33, 64)),
+        "scheduler.max_chunk": source.choice((16, 33, 64)),
         "scheduler.overlap": ("off", "on")[run % 2],
+        "cache.block_size": load.block,
         "cache.window_block": source.choice((4, 8)),
         "cache.prefix": ("on", "on", "off")[run % 3],
         "cache.num_blocks": load.blocks[run % 5 == 4],
-        "speculation.draft_tokens": (load.drafts, 0, load.drafts, source.randint(1, load.drafts))[run % 4],
-        "speculation.accept": "coupled",
+        "speculation.draft_tokens": load.drafts if load.accept == "rejection" else drafts[run % 4],
+        "speculation.accept": load.accept,
     }
     return given | ({} if load.path is None else {"model.path": str(load.path)})
 
@@ -124,30 +130,30 @@ def hashes(load: Load, runs: int) -> tuple[set[str], Totals]:
 
 def test_twelve_requests_in_three_ways(tiny: Path) -> None:
     """Two groups of prompts that begin alike."""
-    shared = (tokens(31, 34), tokens(32, 17))
+    shared = (tokens(31, 18), tokens(32, 9))
     prompts = [[*shared[n % 2], *tokens(40 + n, 1 + n)] if n % 3 else tokens(60 + n, 2 + n) for n in range(12)]
-    found, totals = hashes(Load(tiny, mixed_jobs(prompts, 8), 3, (4, 40)), 3)
+    found, totals = hashes(Load(tiny, mixed_jobs(prompts, 7), 3, 8, (6, 80)), 3)
     assert len(found) == 1
     assert totals.preemptions > 0 and totals.hits > 0 and totals.accepted > 0
 
 
+def many_prompts() -> list[list[int]]:
+    """A third of them begins with the same forty tokens, another with the next forty."""
+    starts, source = (text_ids(40), text_ids(41, 40), []), np.random.default_rng(9)
+    return [[*starts[n % 3], *text_ids(int(source.integers(2, 30)), int(source.integers(0, 80)))] for n in range(64)]
+
+
 @pytest.mark.slow
-def test_sixty_four_requests_in_twenty_ways() -> None:
-    """The shipped model; a third of the prompts begins with the same forty tokens, another with the next forty."""
-    starts = (text_ids(40), text_ids(41, 40), [])
-    source = np.random.default_rng(9)
-    prompts = [
-        [*starts[n % 3], *text_ids(int(source.integers(2, 30)), int(source.integers(0, 80)))] for n in range(64)
-    ]
-    found, totals = hashes(Load(None, mixed_jobs(prompts, 32), 5, (14, 160)), 20)
+@pytest.mark.parametrize(("accept", "runs"), [("coupled", 20), ("rejection", 6)])
+def test_sixty_four_requests_of_the_shipped_model(accept: str, runs: int) -> None:
+    load = Load(None, mixed_jobs(many_prompts(), 32), 5, 16, (14, 160), accept)
+    found, totals = hashes(load, runs)
     assert len(found) == 1
     assert totals.preemptions > 20 and totals.hits > 100 and totals.accepted > 1000
 
 
 def test_the_hash_sees_a_changed_bit() -> None:
     """Of tokens, text or logprob."""
-    from tandem.engine.outputs import TokenLogprob
-
     def result(text: str = "a", token: int = 5, raw: float = -1.0) -> list[RequestOutput]:
         return [RequestOutput(0, (1,), (token,), text, "stop", None, (TokenLogprob(token, raw, None),))]
 

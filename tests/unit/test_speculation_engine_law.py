@@ -93,10 +93,19 @@ def forge(bench: Bench, prompt: Text, believed: Logits) -> None:
 WIDE = {"scheduler.max_slots": 64, "scheduler.max_tokens_per_step": 256, "model.max_model_len": 64}
 
 
-@pytest.mark.parametrize("count", [128, pytest.param(2560, marks=pytest.mark.slow)])
-def test_the_law_of_the_tiny_model(tiny: Path, count: int) -> None:
-    prompt, kept = (7,), 3
-    logits = tree(Bench(tiny, WIDE), prompt, kept)
+PROMPT, KEPT = (7,), 3
+
+
+@pytest.fixture(scope="module")
+def branches(tiny: Path) -> Logits:
+    """Plain logits of the tiny model after everything that it can write."""
+    return tree(Bench(tiny, WIDE), PROMPT, KEPT)
+
+
+@pytest.mark.parametrize("count", [64, pytest.param(2560, marks=pytest.mark.slow)])
+def test_the_law_of_the_tiny_model(tiny: Path, branches: Logits, count: int) -> None:
+    prompt, kept = PROMPT, KEPT
+    logits = branches
     law = enumerated(logits, kept)
     assert len(law) == kept**DEPTH and abs(sum(law.values()) - 1) < 1e-12
     bench = Bench(tiny, WIDE | {"speculation.draft_tokens": 3})
@@ -109,18 +118,16 @@ def test_the_law_of_the_tiny_model(tiny: Path, count: int) -> None:
     assert bench.parts.book is not None and 0.2 < bench.accepted / bench.parts.book.stats.tested < 0.9
 
 
-def test_a_drafter_that_is_the_target_is_always_right(tiny: Path) -> None:
+def test_a_drafter_that_is_the_target_is_always_right(tiny: Path, branches: Logits) -> None:
     """Proposal and target are the same weights: every draft is taken at temperature 1 too, so texts are the drafts."""
-    prompt, kept = (7,), 3
-    plain = Bench(tiny, WIDE)
-    logits = tree(plain, prompt, kept)
+    prompt, kept = PROMPT, KEPT
     bench = Bench(tiny, WIDE | {"speculation.draft_tokens": 2})
-    forge(bench, prompt, logits)
-    draw(bench, prompt, kept, 48)
+    forge(bench, prompt, branches)
+    draw(bench, prompt, kept, 32)
     assert bench.parts.book is not None
     stats = bench.parts.book.stats
     # One token after the prompt; two drafts and a fresh token end the request.
-    assert (stats.steps, stats.tested, stats.accepted) == (48, 96, 96)
+    assert (stats.steps, stats.tested, stats.accepted) == (32, 64, 64)
 
 
 @pytest.mark.slow
