@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from tandem.config import EngineConfig
 from tandem.engine.assembly import Assembly
 from tandem.engine.engine import Engine
+from tandem.engine.stats import StepStats
 from tandem.sampling.params import SamplingParams
 from tandem.speculation.curve import CostCurve, measure
 from tandem.speculation.curve_cache import CurveKey, code_hash, load, save
@@ -31,31 +33,48 @@ def use_curve(engine: Engine, parts: Assembly, options: EngineConfig, folder: Pa
         hardware=parts.plan.backend.fingerprint(),
         kernels=code_hash([parts.plan.backend, parts.model]),
         model=repr(parts.config),
-        flags={"max_slots": str(scheduler.max_slots), "swa_replay": options.model.swa_replay},
+        flags={
+            "max_slots": str(scheduler.max_slots),
+            "max_tokens_per_step": str(scheduler.max_tokens_per_step),
+            "max_model_len": str(parts.max_model_len),
+            "draft_tokens": str(parts.book.count),
+            "swa_replay": options.model.swa_replay,
+        },
     )
     points = load(key, folder)
     if points is None:
-        points = measure(_prompt_step(engine), scheduler.max_slots * (1 + parts.book.count))
+        most = min(scheduler.max_slots * (1 + parts.book.count), scheduler.max_tokens_per_step)
+        points = measure(_prompt_step(engine), most)
         save(key, points, folder)
+        _forget(engine, parts)
     parts.book.budget.curve = CostCurve(points)
 
 
-def _prompt_step(engine: Engine) -> Callable[[int], float]:
+def _prompt_step(engine: Engine) -> Callable[[int], float | None]:
     generator = np.random.default_rng(0)
     vocab, longest = engine.vocab_size, engine.longest_chunk
 
-    def run(rows: int) -> float:
-        """Seconds of the forward part of one step with so many rows, of prompts that no other request shares."""
-        left = rows
-        while left:
-            part = min(left, longest)
-            left -= part
-            params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-            salt = f"cost curve {generator.integers(1 << 62)}"
-            engine.add_request(generator.integers(0, vocab, part).tolist(), params, cache_salt=salt)
-        before = engine.stats.forward_s
+    def run(rows: int) -> float | None:
+        """Seconds of the forward part of one step with so many rows, of prompts that no other request shares.
+
+        None if they did not fit into a step.
+        """
+        before = replace(engine.stats)
+        for first in range(0, rows, longest):
+            prompt = generator.integers(0, vocab, min(longest, rows - first)).tolist()
+            params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, seed=0)
+            engine.add_request(prompt, params, cache_salt=f"cost curve {generator.integers(1 << 62)}")
         while not engine.idle:
             engine.step()
-        return engine.stats.forward_s - before
+        return engine.stats.forward_s - before.forward_s if engine.stats.steps == before.steps + 1 else None
 
     return run
+
+
+def _forget(engine: Engine, parts: Assembly) -> None:
+    """Leave nothing of the measured steps behind."""
+    engine.stats = StepStats()
+    if parts.prefix is not None:
+        parts.prefix.clear()
+    if parts.book is not None:
+        parts.book.budget.restart()

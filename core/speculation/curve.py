@@ -153,29 +153,48 @@ def sizes(max_rows: int) -> list[int]:
     return sorted(size for size in found if size <= max_rows)
 
 
-def measure(run_rows: Callable[[int], float | None], max_rows: int, repeats: int = 5) -> list[Point]:
+def measure(
+    run_rows: Callable[[int], float | None], max_rows: int, repeats: int = 5, seconds: float = 3.0
+) -> list[Point]:
     """Time steps of different sizes.
 
     Args:
-        run_rows: runs a step of so many rows and waits for it; returns its seconds, or None to be timed from
-            outside.
+        run_rows: runs a step of so many rows and returns its seconds, or None if there can be no such step.
         max_rows: most rows of a step.
         repeats: runs of a size after one that does not count; their median is taken.
+        seconds: to be spent.  When they are over, sizes between the doublings that were not reached are left out, and
+            runs that were to be repeated are not; but every doubling has a run, and its first one counts then.
 
     Returns:
-        (rows, seconds), rows rising, for `sizes`.
+        (rows, seconds), rows rising, for `sizes` or, without time, some of them.
     """
-    points = []
-    for rows in tqdm(sizes(max_rows), desc="measuring steps", unit="size", disable=None):
-        times = [_timed(run_rows, rows) for _ in range(repeats + 1)][1:]
-        points.append((rows, statistics.median(times)))
-    return points
+    order = _coarse_first(sizes(max_rows))
+    times: dict[int, list[float]] = {}
+    end = time.perf_counter() + seconds
+    with tqdm(total=len(order) * (repeats + 1), desc="measuring steps", unit="step", disable=None) as bar:
+        for turn in range(repeats + 1):
+            for rows in order if turn == 0 else [rows for rows in order if rows in times]:
+                late = time.perf_counter() > end
+                if late and (turn or _fineness(rows, max_rows)):
+                    continue
+                found = run_rows(rows)
+                bar.update()
+                if found is None:
+                    continue
+                if turn == 1:
+                    times[rows].clear()
+                times.setdefault(rows, []).append(found)
+    return [(rows, statistics.median(times[rows])) for rows in sorted(times)]
 
 
-def _timed(run_rows: Callable[[int], float | None], rows: int) -> float:
-    start = time.perf_counter()
-    told = run_rows(rows)
-    return time.perf_counter() - start if told is None else told
+def _coarse_first(rows: Sequence[int]) -> list[int]:
+    """Doublings and the last first, then what lies half way between doublings, then the rest."""
+    return sorted(rows, key=lambda size: (_fineness(size, rows[-1]), size))
+
+
+def _fineness(size: int, last: int) -> int:
+    odd = size // (size & -size)
+    return 0 if size == last else {1: 0, 3: 1}.get(odd, 2)
 
 
 def _never_falling(values: Sequence[float]) -> list[float]:

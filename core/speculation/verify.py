@@ -34,9 +34,9 @@ class VerifyBudget:
         overlapped: bool = True,
     ) -> None:
         self.curve, self.objective = curve, objective
-        self.history = RateHistory(max_slots, drafts)
+        self._sizes = max_slots, drafts
         self._most, self._overlapped = most, overlapped
-        self._held: tuple[Int32, Floats] | None = None
+        self.restart()
 
     def __call__(self, slots: Int32, other_rows: int) -> int:
         """Rows of the entries of ``slots`` (int32 [n]) together, n at least, beside ``other_rows`` rows of a step."""
@@ -59,6 +59,11 @@ class VerifyBudget:
         self._held = None if self._overlapped else fresh
         if held is not None:
             self.history.record(*held)
+
+    def restart(self) -> None:
+        """Forget all rates, of all requests."""
+        self.history = RateHistory(*self._sizes)
+        self._held: tuple[Int32, Floats] | None = None
 
     def forget(self, slot: int) -> None:
         """A slot holds another request."""

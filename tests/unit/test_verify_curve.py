@@ -118,8 +118,32 @@ def test_sizes_and_measuring() -> None:
         return {1: 100.0}.get(len([c for c in calls if c == rows]), float(rows))  # the first run is slow
 
     assert measure(run, 4, repeats=3) == [(1, 1.0), (2, 2.0), (4, 4.0)]
-    assert calls == [1] * 4 + [2] * 4 + [4] * 4
-    assert all(seconds > 0 for _, seconds in measure(lambda rows: None, 2, repeats=1))
+    assert calls == [1, 2, 4] * 4
+    assert [rows for rows, _ in measure(run, 40, repeats=1)] == sizes(40)
+
+
+def test_measuring_ends_in_time_with_the_doublings() -> None:
+    """Without any time every doubling has one run, which counts; sizes that no step can have are left out."""
+    calls: list[int] = []
+
+    def run(rows: int) -> float | None:
+        calls.append(rows)
+        return None if rows == 16 else float(rows)
+
+    assert measure(run, 40, seconds=0.0) == [(1, 1.0), (2, 2.0), (4, 4.0), (8, 8.0), (32, 32.0), (40, 40.0)]
+    assert calls == [1, 2, 4, 8, 16, 32, 40]
+
+
+def test_measuring_refines_while_there_is_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run takes a second of a clock that nothing else moves: of nine runs seven are doublings, then come halves."""
+    now = [0.0]
+    monkeypatch.setattr("tandem.speculation.curve.time.perf_counter", lambda: now[0])
+
+    def run(rows: int) -> float:
+        now[0] += 1.0
+        return float(rows)
+
+    assert [rows for rows, _ in measure(run, 40, seconds=8.5)] == [1, 2, 4, 8, 12, 16, 24, 32, 40]
 
 
 def test_a_curve_comes_back_from_disk(tmp_path: Path) -> None:
