@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     llm = LLM(config=engine_config(arguments))
     try:
         rounds = [_round(llm, arguments) for _ in range(arguments.rounds + 1)][1:]
+        metrics = llm.engine.metrics()
     finally:
         llm.close()
     result = summarise(rounds) | {
@@ -50,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         "batch": arguments.batch,
         "prompt_tokens": arguments.prompt_tokens,
         "backend": llm.backend.fingerprint(),
+        "metrics": metrics,
     }
     print(json.dumps(result) if arguments.json else _table(result))
     return 0

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from tandem.engine.draws import Draws
 from tandem.engine.ends import REASONS, TokenEnds
 from tandem.engine.grammars import follow_grammars
 from tandem.engine.intake import Inputs, Intake, PendingRequest
+from tandem.engine.metrics import metrics_of
 from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece
 from tandem.engine.plan import Bools, Int32, StepPlan
 from tandem.engine.request_state import RequestState
@@ -213,6 +215,10 @@ class Engine:
             self._pending.wait(LONGEST_WAIT_S)
         return pieces + self._collect(wait=not self._parts.overlap or not self._flights)
 
+    def metrics(self) -> dict[str, Any]:
+        """What was done and what waits, as plain values; see `tandem.engine.metrics`."""
+        return metrics_of(self._parts, self.stats, len(self._pending), len(self._flights))
+
     def _launch(self, plan: StepPlan) -> StepHandle:
         try:
             return self._parts.runner.launch(plan, self._live)
@@ -307,7 +313,8 @@ class Engine:
             return
         decoded = alive & (draws.entries < plan.speculative)
         tested = np.minimum(draws.counts - 1, np.where(kept < counts, kept, draws.counts - 1))
-        book.verified(draws.slots[decoded], tested[decoded], np.minimum(counts - 1, tested)[decoded])
+        slots, accepted = draws.slots[decoded], np.minimum(counts - 1, tested)[decoded]
+        book.verified(slots, tested[decoded], accepted, self._parts.table.ruled[slots])
         book.take(draws.slots[alive], queued.drafts.result()[alive], queued.rates.result()[alive])
         if book.budget.curve is not None:
             forward_s = handle.forward.result().seconds

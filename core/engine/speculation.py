@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tandem.engine.plan import Int32
+from tandem.engine.plan import Bools, Int32
 from tandem.speculation.alarms import SpeculationMonitor
 from tandem.speculation.stats import SpeculationStats
 from tandem.speculation.verify import VerifyBudget
@@ -38,16 +38,18 @@ class SpeculationBook:
         """Totals since the engine was made."""
         return self.monitor.stats
 
-    def verified(self, slots: Int32, tested: Int32, accepted: Int32) -> None:
+    def verified(self, slots: Int32, tested: Int32, accepted: Int32, ruled: Bools) -> None:
         """Count the drafts that a step verified, before `take`.
 
         Args:
             slots: int32 [n], distinct.
             tested, accepted: int32 [n], drafts in the rows of each, and those taken.
+            ruled: bool [n], whose draws follow rules, such as a grammar's, that the confidence head knows nothing of;
+                their rates are not judged.
         """
         if len(slots):
             drafted = (self.tokens[slots] >= 0).sum(axis=1, dtype=np.int32)
-            self.monitor.add(drafted, tested, accepted, self.rates[slots])
+            self.monitor.add(drafted, tested, accepted, np.where(ruled[:, None], -1.0, self.rates[slots]))
 
     def take(self, slots: Int32, drafts: Int32, rates: Float32) -> None:
         """Note the drafts that a step left: int32 and f32 [n, B] of slots int32 [n], distinct."""

@@ -36,7 +36,8 @@ class VerifyBudget:
         self.curve, self.objective = curve, objective
         self._sizes = max_slots, drafts
         self._most, self._overlapped = most, overlapped
-        self.restart()
+        self.history = RateHistory(max_slots, drafts)
+        self._held: tuple[Int32, Floats] | None = None
 
     def __call__(self, slots: Int32, other_rows: int) -> int:
         """Rows of the entries of ``slots`` (int32 [n]) together, n at least, beside ``other_rows`` rows of a step."""
@@ -62,8 +63,7 @@ class VerifyBudget:
 
     def restart(self) -> None:
         """Forget all rates, of all requests."""
-        self.history = RateHistory(*self._sizes)
-        self._held: tuple[Int32, Floats] | None = None
+        self.history, self._held = RateHistory(*self._sizes), None
 
     def forget(self, slot: int) -> None:
         """A slot holds another request."""

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,6 +44,24 @@ class Budget:
     cache_bytes: int = 16 << 20
     grammar_symbols: int = 500_000
     lexer_states: int = 20_000
+
+
+@dataclass(slots=True)
+class GrammarStats:
+    """Totals since the compiler was made, and its size now.
+
+    Args:
+        submitted: specs; reused: those whose grammar was there or being made already.
+        made, failed: grammars that were made, and that could not be.
+        waiting: grammars that wait or are being made now; kept: grammars in the cache now.
+    """
+
+    submitted: int = 0
+    reused: int = 0
+    made: int = 0
+    failed: int = 0
+    waiting: int = 0
+    kept: int = 0
 
 
 _Template = Future[llguidance.LLMatcher]
@@ -121,11 +139,17 @@ class Compiler:
         self._local = threading.local()
         self._checkers: list[Checker] = []
         self._closed = False
+        self._stats = GrammarStats()
         self._limits = parser_limits(self._budget.grammar_symbols, self._budget.lexer_states)
 
     def submit(self, spec: StructuredSpec) -> Ticket:
         """Have the grammar made.  Whatever is wrong with it shows in the ticket's result."""
         return Ticket(self._future(spec), spec, self._vocab_size, self._eos_id)
+
+    def stats(self) -> GrammarStats:
+        """A copy of the totals, with the sizes now."""
+        with self._lock:
+            return replace(self._stats, waiting=len(self._pending), kept=len(self._cache))
 
     def close(self) -> None:
         """End workers and processes; tickets that are not ready fail."""
@@ -146,6 +170,8 @@ class Compiler:
         except RequestError as error:
             return _failed(error)
         with self._lock:
+            self._stats.submitted += 1
+            self._stats.reused += key in self._cache or key in self._pending
             if key in self._cache:
                 self._cache.move_to_end(key)
                 return _done(self._cache[key])
@@ -158,7 +184,7 @@ class Compiler:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._budget.workers, thread_name_prefix="tandem-grammar")
             future = self._pending[key] = self._pool.submit(self._make, key)
-        future.add_done_callback(lambda _: self._settle(key))
+        future.add_done_callback(lambda done: self._settle(key, done))
         return future
 
     def _make(self, key: _Key) -> llguidance.LLMatcher:
@@ -176,8 +202,11 @@ class Compiler:
                 self._cached_bytes -= _size(self._cache.popitem(last=False)[0])
         return template
 
-    def _settle(self, key: _Key) -> None:
+    def _settle(self, key: _Key, done: _Template) -> None:
+        good = not done.cancelled() and done.exception() is None
         with self._lock:
+            self._stats.made += good
+            self._stats.failed += not good
             self._pending.pop(key, None)
 
     def _checker(self) -> Checker:
