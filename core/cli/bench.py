@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.cli import bench_prefix, bench_verify
+from tandem.cli import bench_prefix, bench_scheduler, bench_verify
 from tandem.cli.options import add_engine_flags, engine_config, positive
 from tandem.engine.llm import LLM
 from tandem.engine.stats import StepStats
@@ -27,6 +27,7 @@ def add_parser(subparsers: Any) -> None:
         _add_phase(subjects.add_parser(phase, help=f"tokens per second of {phase}"))
     bench_prefix.add_parser(subjects)
     bench_verify.add_parser(subjects)
+    bench_scheduler.add_parser(subjects)
 
 
 def _add_phase(parser: argparse.ArgumentParser) -> None:

@@ -164,10 +164,10 @@ def assemble(
             progress=source.enter,
         )
     checkpoint.release_all()
-    return _connect(options, checkpoint, tokenizer, plan, model, sizes)
+    return connect(options, checkpoint, tokenizer, plan, model, sizes)
 
 
-def _connect(
+def connect(
     options: EngineConfig, checkpoint: Checkpoint, tokenizer: Tokenizer, plan: Plan, model: Model, sizes: Sizes
 ) -> Assembly:
     """Put the parts around a loaded model together."""
