@@ -127,7 +127,7 @@ class BlockPool:
             AccountingError: an id is out of range or has fewer owners than were removed; nothing changes.
         """
         held = self._checked(ids)
-        unique, times = np.unique(held, return_counts=True)
+        unique, times = _counted(held)
         left = self._refs[unique] - times
         least = self._kept[unique].astype(np.int32)  # the cache's own count is taken back by `drop` only
         if (left < least).any():
@@ -190,6 +190,14 @@ class BlockPool:
                 f"ids {found.tolist()}, the pool has 0 .. {self.num_blocks - 1}",
             )
         return found.astype(np.int32)
+
+
+def _counted(ids: Ids) -> tuple[Ids, npt.NDArray[np.integer] | int]:
+    """Distinct ids, ascending, and how often each occurs."""
+    ordered = np.sort(ids)
+    if (ordered[1:] == ordered[:-1]).any():
+        return np.unique(ids, return_counts=True)
+    return ordered, 1
 
 
 def _misuse(what: str, why: str) -> AccountingError:

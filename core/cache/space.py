@@ -106,14 +106,18 @@ class CacheSpace:
         """Take the blocks that positions below lengths[i] of slots[i] lack (both int32 [n]); False, taking nothing, if
         some lack."""
         main, window = self._tables
-        need_main = np.maximum(0, -(-lengths // main.block_size) - main.count[slots])
-        need_window = np.maximum(0, -(-lengths // window.block_size) - window.end[slots])
-        main_pool, window_pool = self._pools
-        if int(need_main.sum()) > main_pool.num_available or int(need_window.sum()) > window_pool.num_available:
-            return False
-        for table, pool, need in ((main, main_pool, need_main), (window, window_pool, need_window)):
+        held_by: list[tuple[BlockTable | WindowTable, Int32]] = [(main, main.count), (window, window.end)]
+        lacks = []
+        for (table, held), pool in zip(held_by, self._pools, strict=True):
+            short = np.flatnonzero(lengths > held[slots] * table.block_size)
+            owners = slots[short]
+            need = -(-lengths[short] // table.block_size) - held[owners]
+            if int(need.sum()) > pool.num_available:
+                return False
+            lacks.append((table, pool, owners, need))
+        for table, pool, owners, need in lacks:
             for place in range(int(need.max(initial=0))):
-                lacking = slots[need > place]
+                lacking = owners[need > place]
                 table.push(lacking, self._take(pool, len(lacking)))
         return True
 

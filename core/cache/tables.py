@@ -1,7 +1,7 @@
 """Host mirrors of the block tables that a step reads on the device.
 
-Both tables have one row per request slot.  The engine uploads only rows that changed since the last
-upload (`take_dirty`).  The tables record which block holds which tokens; who owns a block is counted by
+Both tables have one row per request slot.  The engine uploads only entries that changed since the last
+upload (`take_changed`).  The tables record which block holds which tokens; who owns a block is counted by
 `tandem.cache.pool.BlockPool`, so every method that drops blocks returns their ids for release.
 """
 
@@ -17,6 +17,7 @@ from tandem.errors import ConfigError
 
 Int32 = npt.NDArray[np.int32]
 EMPTY = -1  # an entry without a block
+_NO_IDS: Int32 = np.empty(0, dtype=np.int32)
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
@@ -76,26 +77,44 @@ class WindowGeometry:
 
 
 class _Mirror:
-    """A host table int32 [slots, columns] with a set of rows that the device has not seen."""
+    """A host table int32 [slots, columns] with a set of entries that the device has not seen.
+
+    Entry ``slot * columns + column`` of the flat table is that of a slot and column.
+    """
 
     def __init__(self, max_slots: int, columns: int) -> None:
+        if (max_slots + 1) * columns >= 1 << 31:
+            raise ConfigError(
+                "a block table is too large",
+                where="scheduler.max_slots",
+                why=f"{max_slots} slots of {columns} entries; the device counts entries in 32 bits",
+                fix="lower it, or use larger blocks",
+            )
         self.table: Int32 = np.full((max_slots, columns), EMPTY, dtype=np.int32)
-        self._dirty = np.zeros(max_slots, dtype=np.bool_)
+        self._changed: list[Int32] = []
 
     @property
     def columns(self) -> int:
         """Entries in a row."""
         return int(self.table.shape[1])
 
-    def take_dirty(self) -> Int32:
-        """Slots whose rows changed since the last call, ascending int32; the caller uploads them."""
-        slots = np.flatnonzero(self._dirty).astype(np.int32)
-        self._dirty[slots] = False
-        return slots
+    def take_changed(self) -> tuple[Int32, Int32]:
+        """Entries that changed since the last call, ascending, and their values, int32 [n]; the caller uploads them."""
+        if not self._changed:
+            return _NO_IDS, _NO_IDS
+        entries = np.sort(np.concatenate(self._changed))
+        self._changed.clear()
+        entries = entries[np.concatenate(([True], entries[1:] != entries[:-1]))]
+        return entries, self.table.reshape(-1)[entries]
 
-    def mark_dirty(self, slots: Int32) -> None:
-        """Rows that were taken and could not be uploaded."""
-        self._dirty[slots] = True
+    def mark_changed(self, entries: Int32) -> None:
+        """Entries that were taken and could not be uploaded."""
+        if entries.size:
+            self._changed.append(entries)
+
+    def _write(self, slots: Int32 | int, columns: Int32, ids: Int32 | int) -> None:
+        self.table[slots, columns] = ids
+        self.mark_changed(np.asarray(slots * self.columns + columns, dtype=np.int32))
 
 
 class BlockTable(_Mirror):
@@ -127,9 +146,8 @@ class BlockTable(_Mirror):
         count = int(self.count[slot])
         if count + len(ids) > self.columns:
             raise _overflow("block table", slot, count + len(ids), self.columns)
-        self.table[slot, count : count + len(ids)] = ids
+        self._write(slot, np.arange(count, count + len(ids), dtype=np.int32), ids)
         self.count[slot] = count + len(ids)
-        self._dirty[slot] = True
 
     def push(self, slots: Int32, ids: Int32) -> None:
         """Append one block to each of several distinct rows (both int32 [n])."""
@@ -137,9 +155,8 @@ class BlockTable(_Mirror):
         if len(slots) and int(at.max()) >= self.columns:
             worst = int(at.argmax())
             raise _overflow("block table", int(slots[worst]), int(at[worst]) + 1, self.columns)
-        self.table[slots, at] = ids
+        self._write(slots, at, ids)
         self.count[slots] = at + 1
-        self._dirty[slots] = True
 
     def blocks(self, slot: int) -> Int32:
         """Ids held by a slot in position order."""
@@ -148,9 +165,8 @@ class BlockTable(_Mirror):
     def clear(self, slot: int) -> Int32:
         """Drop every block of a slot; returns their ids."""
         ids = self.blocks(slot)
-        self.table[slot] = EMPTY
+        self._write(slot, np.arange(len(ids), dtype=np.int32), EMPTY)
         self.count[slot] = self.shared[slot] = 0
-        self._dirty[slot] = True
         return ids
 
 
@@ -193,9 +209,8 @@ class WindowTable(_Mirror):
         held = end + len(ids) - int(self.first[slot])
         if held > self.columns:
             raise _overflow("window table", slot, held, self.columns)
-        self.table[slot, np.arange(end, end + len(ids)) % self.columns] = ids
+        self._write(slot, np.arange(end, end + len(ids), dtype=np.int32) % self.columns, ids)
         self.end[slot] = end + len(ids)
-        self._dirty[slot] = True
 
     def push(self, slots: Int32, ids: Int32) -> None:
         """Append one page to each of several distinct rows (both int32 [n])."""
@@ -204,9 +219,8 @@ class WindowTable(_Mirror):
         if len(slots) and int(held.max()) >= self.columns:
             worst = int(held.argmax())
             raise _overflow("window table", int(slots[worst]), int(held[worst]) + 1, self.columns)
-        self.table[slots, at % self.columns] = ids
+        self._write(slots, at % self.columns, ids)
         self.end[slots] = at + 1
-        self._dirty[slots] = True
 
     def blocks(self, slot: int) -> Int32:
         """Ids held by a slot in position order."""
@@ -232,24 +246,24 @@ class WindowTable(_Mirror):
         lowest = (lengths - (self.geometry.window + self.geometry.rollback)) // self.block_size
         stale = np.flatnonzero(lowest > self.first[slots])
         if not stale.size:
-            return np.empty(0, dtype=np.int32)
-        dropped = []
-        for i in stale.tolist():
-            slot = int(slots[i])
-            until = min(int(lowest[i]), int(self.end[slot]))
-            entries = np.arange(int(self.first[slot]), until) % self.columns
-            dropped.append(self.table[slot, entries])
-            self.table[slot, entries] = EMPTY
-            self.first[slot] = until
-            self._dirty[slot] = True
-        return np.concatenate(dropped)
+            return _NO_IDS
+        slots = slots[stale]
+        first, until = self.first[slots], np.minimum(lowest[stale], self.end[slots])
+        self.first[slots] = until
+        counts = until - first
+        behind = np.cumsum(counts, dtype=np.int32)
+        pages = np.arange(behind[-1], dtype=np.int32) + np.repeat(first - (behind - counts), counts)
+        owners, columns = np.repeat(slots, counts), pages % self.columns
+        dropped: Int32 = self.table[owners, columns]
+        self._write(owners, columns, EMPTY)
+        return dropped
 
     def clear(self, slot: int) -> Int32:
         """Drop every page of a slot; returns their ids."""
         ids = self.blocks(slot)
-        self.table[slot] = EMPTY
+        held = np.arange(int(self.first[slot]), int(self.end[slot]), dtype=np.int32)
+        self._write(slot, held % self.columns, EMPTY)
         self.first[slot] = self.end[slot] = 0
-        self._dirty[slot] = True
         return ids
 
 

@@ -26,7 +26,7 @@ ABOUT = {
     "prepare": "rows, tables and lengths for the device",
     "draws": "what is drawn, where, under which rules",
     "post": "ends, commit, blocks to the prefix cache, bookkeeping",
-    "text": "detokenise, look for stop strings; in a thread of its own with scheduler.overlap on",
+    "text": "detokenise, look for stop strings, let go of the pieces; off the engine's thread with overlap",
 }
 _WARM_UP = 16  # steps
 _LONGEST_PROMPT = 192  # tokens; prompts differ, so that requests need new blocks in different steps
@@ -43,11 +43,10 @@ class Steady:
     """
 
     def __init__(self, running: int, drafts: int, prefix: bool, steps: int) -> None:
-        rows = running * (1 + drafts)
-        per_step = max(2048, rows)
-        # A request that starts first draws while the others' prompts run.
-        prefill = 2 * -(-running * _LONGEST_PROMPT // per_step) + 2
-        longest = (prefill + _WARM_UP + steps) * (1 + drafts)
+        per_step = max(2048, 2 * running * (1 + drafts))
+        # Half of a step's rows are left for prompts while others decode, so no prompt takes more steps than it has
+        # tokens.
+        longest = (_LONGEST_PROMPT + _WARM_UP + steps) * (1 + drafts)
         self.running, self.drafts, self.prefix = running, drafts, prefix
         self._engine, self._parts, self._texts = fake_engine(
             {
@@ -83,8 +82,9 @@ class Steady:
     def _step(self) -> dict[str, float]:
         """Seconds of a step in the engine's thread (also by the clock on the wall), and of its text."""
         before, started = time.perf_counter(), time.thread_time()
-        self._engine.step()
+        pieces = self._engine.step()
         stepped, after = time.thread_time(), time.perf_counter()
+        del pieces  # whoever takes them lets them go
         self._texts.run()
         return {"step": stepped - started, "wall": after - before, "text": time.thread_time() - stepped}
 
@@ -99,6 +99,8 @@ class Steady:
             totals["wall"] -= device
             parts["post"] = totals["step"] - sum(parts.values())
             found.append(parts | totals)
+        if self._parts.table.num_free:
+            raise AssertionError("a request ended while it was measured")
         return found
 
     def close(self) -> None:
@@ -141,7 +143,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def machine() -> str:
     """What was measured on."""
-    return f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, numpy {np.__version__}"
+    versions = f"Python {platform.python_version()}, numpy {np.__version__}"
+    return f"{platform.machine()}, {os.cpu_count()} processors, {versions}"
 
 
 def measure(
@@ -165,7 +168,7 @@ def measure(
 def summarise(steps: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Median and spread by part."""
     found = {}
-    for part in (*ENGINE_PARTS, "step", "text"):
+    for part in (*ENGINE_PARTS, "step", "wall", "text"):
         values = [step.get(part, 0.0) for step in steps]
         low, high = np.percentile(values, (10, 90)).tolist()
         found[part] = {"median": statistics.median(values), "p10": low, "p90": high}
@@ -175,10 +178,11 @@ def summarise(steps: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float
 def table(result: Mapping[str, Any]) -> str:
     """A line for each measurement."""
     lines = [
-        f"{result['machine']}; {result['rounds']} rounds of {result['steps']} steps, medians in ms",
+        f"{result['machine']}; {result['rounds']} rounds of {result['steps']} steps",
+        "CPU time of a step in ms, medians; wall: by the clock on the wall, other processes' turns included",
         f"{'running':>7} {'drafts':>6} {'prefix':>6} "
         + " ".join(f"{part:>8}" for part in ENGINE_PARTS)
-        + f" {'step':>8} {'(p10 to p90)':>17} {'us/request':>10} {'text':>8}",
+        + f" {'step':>8} {'(p10 to p90)':>17} {'wall':>8} {'us/request':>10} {'text':>8}",
     ]
     for row in result["rows"]:
         seconds = row["seconds"]
@@ -187,7 +191,8 @@ def table(result: Mapping[str, Any]) -> str:
             f"{row['running']:7d} {row['drafts']:6d} {row['prefix']:>6} "
             + " ".join(f"{seconds[part]['median'] * 1e3:8.3f}" for part in ENGINE_PARTS)
             + f" {step['median'] * 1e3:8.3f} {step['p10'] * 1e3:8.3f}-{step['p90'] * 1e3:8.3f}"
-            + f" {step['median'] * 1e6 / row['running']:10.3f} {seconds['text']['median'] * 1e3:8.3f}"
+            + f" {seconds['wall']['median'] * 1e3:8.3f} {step['median'] * 1e6 / row['running']:10.3f}"
+            + f" {seconds['text']['median'] * 1e3:8.3f}"
         )
     lines += [f"{part:>8}: {about}" for part, about in ABOUT.items()]
     lines.append("    step: the first four together, one thread")

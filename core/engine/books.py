@@ -57,16 +57,20 @@ class StepBooks:
     def seal(self, step: StepDraft) -> StepPlan:
         """Make a plan of a draft; its rows count as computed and its draws as pending from here on."""
         table = self._table
-        slots = np.array(step.slots, dtype=np.int32)
-        rows = np.array(step.rows, dtype=np.int32)
+        decodes = len(step.decodes)
+        slots = np.concatenate((step.decodes, np.array(step.slots, dtype=np.int32)))
+        rows = np.full(len(slots), step.each, dtype=np.int32)
+        rows[decodes:] = step.rows
         starts = table.num_computed[slots]
-        goals, recomputes = self.goals(slots)
-        speculative = len(step.slots) - step.chunks if self._limits.draft_tokens else 0
-        ends, known = starts + rows, table.num_tokens[slots]
-        sample = ends == goals
-        sample[:speculative] = True
-        from_device = ends > known
+        speculative = decodes if self._limits.draft_tokens else 0
+        ends = starts + rows
+        from_device = ends > table.num_tokens[slots]
         from_device[:speculative] = True
+        # A decode entry draws what is not known yet; see `rows_left`.
+        sample, recomputes = np.ones(len(slots), dtype=np.bool_), np.zeros(len(slots), dtype=np.bool_)
+        if step.slots:
+            goals, recomputes[decodes:] = self.goals(slots[decodes:])
+            sample[decodes:] = ends[decodes:] == goals
         draft_rows = int(rows[:speculative].sum())
         if speculative and self._choose_rows is not None:
             draft_rows = self._choose_rows(slots[:speculative], int(rows[speculative:].sum()))

@@ -54,8 +54,12 @@ class Batch:
     scored: Sequence[Scored] = field(default_factory=tuple)
 
 
-def deliver(batch: Batch) -> list[StreamPiece]:
-    """Hand tokens to their requests; a request that a stop string ends gets its output here."""
+def deliver(batch: Batch) -> tuple[list[StreamPiece], list[int]]:
+    """Hand tokens to their requests; a request that a stop string ends gets its output here.
+
+    Returns:
+        The pieces, and the ids of requests that have ended.
+    """
     for scored in batch.scored:
         scored.request.prompt_logprobs += _prompt_logprobs(scored)
     pieces = []
@@ -65,7 +69,7 @@ def deliver(batch: Batch) -> list[StreamPiece]:
             continue
         ending = batch.endings.get(place)
         pieces.append(_piece(batch, place, request, tokens[:count], ending))
-    return pieces
+    return pieces, [piece.request_id for piece in pieces if piece.output is not None]
 
 
 def _piece(
@@ -76,11 +80,12 @@ def _piece(
     if request.params.logprobs is not None and batch.drawn is not None:
         first = int(batch.first[place])
         request.logprobs += _logprobs(batch.drawn, first, tokens[:taken], request)
-    preemptions, error = int(batch.preemptions[place]), None
+    error, output = None, None
     if ending is not None and not reason:
         reason, error = ending.reason, ending.error
         text += request.flush()
-    output = request.output(reason, preemptions, error) if reason else None
+    if reason:
+        output = request.output(reason, int(batch.preemptions[place]), error)
     return StreamPiece(request.request_id, tuple(tokens[:taken]), text, output, request.copy)
 
 

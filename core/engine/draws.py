@@ -52,6 +52,16 @@ class Draws:
         return found
 
 
+    def by_entry(self, number: int, tokens: Int32, counts: Int32) -> tuple[Int32, Int32]:
+        """Tokens int32 [n, m] and counts int32 [n] for all ``number`` entries of the plan, -1 and 0 for the others."""
+        if len(self.entries) == number:
+            return tokens, counts
+        all_tokens = np.full((number, tokens.shape[1]), -1, dtype=np.int32)
+        all_counts = np.zeros(number, dtype=np.int32)
+        all_tokens[self.entries], all_counts[self.entries] = tokens, counts
+        return all_tokens, all_counts
+
+
 class _Rules:
     """What single requests ask for beyond their numbers, collected over a step."""
 

@@ -53,7 +53,7 @@ class Engine:
         self._slot_of: dict[int, int] = {}  # request id -> slot
         self._flights: deque[StepHandle] = deque()
         self._texts = assembly.text_lane
-        self._text_results: deque[Future[list[StreamPiece]]] = deque()
+        self._text_results: deque[Future[tuple[list[StreamPiece], list[int]]]] = deque()
 
     @property
     def vocab_size(self) -> int:
@@ -287,12 +287,10 @@ class Engine:
         fresh = alive & ~draws.known
         kept, reasons = self._ends.cut(slots, tokens, np.where(fresh, counts, 0))
         follow_grammars(table, self._live, slots, tokens, kept, reasons, fresh)
-        full, given = np.full((len(plan), tokens.shape[1]), -1, dtype=np.int32), np.zeros(len(plan), dtype=np.int32)
-        full[draws.entries], given[draws.entries] = tokens, kept
-        self._parts.scheduler.commit(plan, full, given)
+        self._parts.scheduler.commit(plan, *draws.by_entry(len(plan), tokens, kept))
         self._note_drafts(handle, draws, queued, counts, kept, alive)
         places = np.flatnonzero(fresh)
-        requests = [self._live[slot] for slot in slots[places].tolist()]
+        requests = list(map(self._live.__getitem__, slots[places].tolist()))
         preemptions = table.preemptions[slots[places]]
         endings = {}
         for where in np.flatnonzero(reasons[places]).tolist():
@@ -324,12 +322,13 @@ class Engine:
         """Pieces that are ready (all that are under way, with ``wait``); requests ended by a stop string leave."""
         pieces: list[StreamPiece] = []
         while self._text_results and (wait or self._text_results[0].done()):
-            for piece in self._text_results.popleft().result():
-                slot = self._slot_of.get(piece.request_id)
-                if piece.output is not None and slot is not None:
+            found, ended = self._text_results.popleft().result()
+            for request_id in ended:
+                slot = self._slot_of.get(request_id)
+                if slot is not None:
                     self._parts.scheduler.cancel(slot)
                     self._forget(slot)
-                pieces.append(piece)
+            pieces += found
         return pieces
 
     def _forget(self, slot: int) -> LiveRequest:

@@ -123,42 +123,52 @@ class StepDraft:
 
     Args:
         budget: rows still to give.
-        slots, rows: the entries so far.
-        chunks: how many of them, at the end, are chunks.
+        each: rows of a decode entry.
+        decodes: int32, slots of the decode entries.
+        slots, rows: the chunks so far.
         short: whether a running request found no blocks.
         preempted: slots put back so far.
         started: as in `StepPlan`.
     """
 
     budget: int
+    each: int = 1
+    decodes: Int32 = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     slots: list[int] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
-    chunks: int = 0
     short: bool = False
     preempted: list[int] = field(default_factory=list)
     started: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def set_decodes(self, slots: Int32) -> None:
+        """Give every one of these slots, int32 [n], its decode rows; there are none yet."""
+        self.decodes = slots
+        self.budget -= self.each * len(slots)
 
     def add_chunk(self, slot: int, rows: int) -> None:
         """Append a chunk."""
         self.slots.append(slot)
         self.rows.append(rows)
         self.budget -= rows
-        self.chunks += 1
 
     def drop(self, slot: int) -> None:
         """Take the entry of a slot out again, if there is one."""
         if slot in self.slots:
             i = self.slots.index(slot)
-            self.chunks -= i >= len(self.slots) - self.chunks
             del self.slots[i]
             self.budget += self.rows.pop(i)
+        else:
+            self._keep(self.decodes[self.decodes != slot])
 
     def can_offer(self, rows: int) -> bool:
         """Whether a chunk of ``rows`` rows fits.  The first chunk of a step may displace decode rows."""
-        return rows <= self.budget or not self.chunks
+        return rows <= self.budget or not self.slots
 
     def displace(self, rows: int) -> None:
         """Drop the youngest decode rows until ``rows`` rows fit; they run in the next step."""
-        while self.budget < rows:
-            self.slots.pop()
-            self.budget += self.rows.pop()
+        if rows > self.budget:
+            self._keep(self.decodes[: (self.budget - rows) // self.each])
+
+    def _keep(self, decodes: Int32) -> None:
+        self.budget += self.each * (len(self.decodes) - len(decodes))
+        self.decodes = decodes

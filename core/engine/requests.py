@@ -219,9 +219,10 @@ class RequestTable:
     def append(self, slots: Int32, tokens: Int32, counts: Int32) -> None:
         """Commit the first counts[i] of tokens[i] to each of several distinct slots (int32 [n], [n, m], [n])."""
         at = self.num_tokens[slots]
-        for column in range(int(counts.max(initial=0))):
-            more = counts > column
-            self.tokens[slots[more], at[more] + column] = tokens[more, column]
+        column = np.arange(tokens.shape[1], dtype=np.int32)
+        given = column < counts[:, None]
+        places = (at[:, None] + column)[given]
+        self.tokens[np.repeat(slots, counts), places] = tokens[given]
         self.num_tokens[slots] = at + counts
 
     def key(self, slot: int) -> tuple[int, int]:

@@ -172,11 +172,9 @@ class Scheduler:
         """
         if len(self._in_flight) >= self._limits.max_in_flight:
             raise _misuse("a step was scheduled too early", f"{len(self._in_flight)} steps are in flight")
-        step = StepDraft(self._limits.max_tokens_per_step)
+        step = StepDraft(self._limits.max_tokens_per_step, 1 + self._limits.draft_tokens)
         if self._running:
-            if self._running_array is None:
-                self._running_array = np.array(self._running, dtype=np.int32)
-            slots = self._running_array
+            slots = self._running_slots()
             decodes, chunks = self._books.rows_left(slots)
             self._take_decodes(step, slots[decodes])
             for slot in slots[chunks].tolist():
@@ -233,13 +231,10 @@ class Scheduler:
             self._put_back(slot)
 
     def _take_decodes(self, step: StepDraft, slots: Int32) -> None:
-        each = 1 + self._limits.draft_tokens
-        slots = slots[: step.budget // each]
+        slots = slots[: step.budget // step.each]
         if not self._space.grow_all(slots, self._books.decode_ends(slots)):
             slots = self._place_one_by_one(step, slots)
-        step.slots = slots.tolist()
-        step.rows = [each] * len(step.slots)
-        step.budget -= each * len(step.slots)
+        step.set_decodes(slots)
 
     def _place_one_by_one(self, step: StepDraft, slots: Int32) -> Int32:
         """Give each decode row its blocks, in order, putting back the last requests as needed."""
@@ -265,7 +260,7 @@ class Scheduler:
                 return
             slot = self._waiting[0]
             # Room is left for running requests to grow by a block, or they would put this one back at once.
-            running = np.array(self._running, dtype=np.int32)
+            running = self._running_slots()
             spare = self._space.growing(running, self._table.limit[running] - 1)
             if self._space.reach(slot, spare) < 1:
                 return  # no cached prefix changes that, so none is looked up
@@ -341,6 +336,12 @@ class Scheduler:
         self._table.status[slot] = Status.RUNNING
         insort(self._running, slot, key=self._table.key)
         self._running_array = None
+
+    def _running_slots(self) -> Int32:
+        """int32 [n], as `running`."""
+        if self._running_array is None:
+            self._running_array = np.array(self._running, dtype=np.int32)
+        return self._running_array
 
     def _stop(self, slot: int) -> None:
         """Leave the running list and give every block back."""

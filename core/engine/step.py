@@ -9,7 +9,6 @@ import numpy.typing as npt
 import torch
 
 from tandem.cache.space import Tables
-from tandem.cache.tables import BlockTable, WindowTable
 from tandem.contract.backend import HostFuture
 from tandem.contract.plan import Plan
 from tandem.contract.types import Rows
@@ -29,7 +28,7 @@ class HostStep:
 
     Args:
         rows: int32 [T] by name; of rows that the device places only the defaults.
-        block_rows, window_rows: (slots int32 [n], rows int32 [n, columns]) of the tables that changed.
+        blocks, pages: (entries, values), int32 [n], of the flat tables that changed.
         resumed: int32 by name, rows that are not run and whose n-gram history is written; one set for each earlier step
             that failed, too.
         writers: slots of the rows int32 [T], -1 for rows whose entries are in blocks that others share, which are not
@@ -44,8 +43,8 @@ class HostStep:
     resumed: list[dict[str, Int32]]
     writers: Int32 | None
     kept: HostKept | None
-    block_rows: tuple[Int32, Int32]
-    window_rows: tuple[Int32, Int32]
+    blocks: tuple[Int32, Int32]
+    pages: tuple[Int32, Int32]
     sets: list[tuple[Tensor, int, Int32]]
     width: dict[int, int]
     override: tuple[npt.NDArray[np.float32], Int32] | None
@@ -166,8 +165,8 @@ class StepBuilder:
             resumed=resumed,
             writers=self._writers(rows, plan.draft_rows),
             kept=self._kept(plan),
-            block_rows=_changed(self._tables.main),
-            window_rows=_changed(self._tables.window),
+            blocks=self._tables.main.take_changed(),
+            pages=self._tables.window.take_changed(),
             sets=sets,
             width=self._widths(int(plan.ends.max())),
             override=self._override(plan),
@@ -177,8 +176,8 @@ class StepBuilder:
         """Remember what a step brought and may not have reached the device."""
         self._sets = host.sets + self._sets
         self._resumed = host.resumed + self._resumed
-        self._tables.main.mark_dirty(host.block_rows[0])
-        self._tables.window.mark_dirty(host.window_rows[0])
+        self._tables.main.mark_changed(host.blocks[0])
+        self._tables.window.mark_changed(host.pages[0])
 
     def build(self, plan: StepPlan, host: HostStep) -> tuple[StepInput, HostFuture | None]:
         """Write the rows of ``plan`` into the device buffers.
@@ -191,8 +190,8 @@ class StepBuilder:
         """
         for array, at, value in host.sets:
             self._send_rows(array, (np.array([at], dtype=np.int32), value[None]))
-        self._send_rows(self.block_table, host.block_rows)
-        self._send_rows(self.window_table, host.window_rows)
+        self._send_rows(self.block_table.view(-1), host.blocks)
+        self._send_rows(self.window_table.view(-1), host.pages)
         device = {name: self._upload(name, array) for name, array in host.rows.items()}
         counts = self._place_drafts(plan, device) if plan.speculative else None
         drafts = () if self.drafts is None else (self.drafts.tokens,)
@@ -310,9 +309,13 @@ class StepBuilder:
         first, spec = plan.draft_rows, plan.speculative
         counts, ends = plan.num_rows[spec:], plan.row_ends[spec:]
         total, table = plan.total_rows, self._table
-        slot = np.repeat(plan.slots[spec:], counts)
-        start = np.repeat(ends - counts, counts)
-        positions = np.arange(first, total, dtype=np.int32) - start + np.repeat(plan.starts[spec:], counts)
+        single = total - first == len(counts)  # mostly, and then nothing is to be repeated
+
+        def by_row(values: Int32) -> Int32:
+            return values.copy() if single else np.repeat(values, counts)
+
+        slot, start = by_row(plan.slots[spec:]), by_row(ends - counts)
+        positions = np.arange(first, total, dtype=np.int32) - start + by_row(plan.starts[spec:])
         ids = table.tokens[slot, positions]
         roles = np.zeros(len(slot), dtype=np.int32)
         if table.has_roles[plan.slots[spec:]].any():
@@ -328,7 +331,7 @@ class StepBuilder:
             "from_device": from_device,
             "slot": slot,
             "chunk_start": start,
-            "chunk_end": np.repeat(ends, counts),
+            "chunk_end": by_row(ends),
             "roles": roles,
         }
         if not first:
@@ -337,9 +340,9 @@ class StepBuilder:
         return {name: np.concatenate((zeros, array)) for name, array in rows.items()}
 
     def _send_rows(self, target: Tensor, changed: tuple[Int32, Int32]) -> None:
-        slots, rows = changed
-        if len(slots):
-            self._scatter(target, self._backend.from_host(slots), self._backend.from_host(rows))
+        rows, values = changed
+        if len(rows):
+            self._scatter(target, self._backend.from_host(rows), self._backend.from_host(values))
 
     def _widths(self, longest: int) -> dict[int, int]:
         """Bounds of visible entries that take few different values: blocks times a power of two."""
@@ -349,10 +352,13 @@ class StepBuilder:
 
     def _override(self, plan: StepPlan) -> tuple[npt.NDArray[np.float32], Int32] | None:
         """Rows that replace embeddings in this step, and for each row which of them (-1: none)."""
+        entries = np.flatnonzero(self._table.has_override[plan.slots])
+        if not len(entries):
+            return None
         rows, total = [], 0
         index: Int32 | None = None
         first = plan.row_ends - plan.num_rows
-        for i in np.flatnonzero(self._table.has_override[plan.slots]).tolist():
+        for i in entries.tolist():
             extras = self._table.extras(int(plan.slots[i]))
             if extras.embed_rows is None or extras.embed_positions is None or i < plan.speculative:
                 continue
@@ -367,11 +373,6 @@ class StepBuilder:
             rows.append(_as_f32(extras.embed_rows[inside]))
             total += count
         return None if index is None else (np.concatenate(rows), index)
-
-
-def _changed(mirror: BlockTable | WindowTable) -> tuple[Int32, Int32]:
-    slots = mirror.take_dirty()
-    return slots, mirror.table[slots]
 
 
 def _as_f32(rows: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:

@@ -183,9 +183,9 @@ class Device:
     def _take_tables(self, host: HostStep) -> None:
         for name, slot, value in host.sets:
             self.state[name][slot] = value.tolist()
-        for mine, (slots, rows) in ((self.block_table, host.block_rows), (self.window_table, host.window_rows)):
-            for slot, row in zip(slots.tolist(), rows.tolist(), strict=True):
-                mine[slot] = row
+        for mine, (entries, values) in ((self.block_table, host.blocks), (self.window_table, host.pages)):
+            for entry, value in zip(entries.tolist(), values.tolist(), strict=True):
+                mine[entry // len(mine[0])][entry % len(mine[0])] = value
 
     def _share(self, rows: dict[str, list[int]], spec: list[int], total: int) -> list[int]:
         """`aux.verify_rows`: fill the first rows of a step, by the rates of the newest drafts."""

@@ -95,21 +95,27 @@ def test_blocks_for(tokens, size, blocks):
     assert blocks_for(tokens, size) == blocks
 
 
-def test_block_table_maps_positions_and_reports_changed_rows():
+def changed(table):
+    entries, values = table.take_changed()
+    return dict(zip(entries.tolist(), values.tolist(), strict=True))
+
+
+def test_block_table_maps_positions_and_reports_changed_entries():
     table = BlockTable(max_slots=3, max_len=10, block_size=4)
-    assert table.table.shape == (3, 3) and (table.table == EMPTY).all() and table.take_dirty().size == 0
+    assert table.table.shape == (3, 3) and (table.table == EMPTY).all() and not changed(table)
     assert table.missing(1, 5) == 2 and table.reach(1, 2) == 8
     table.extend(1, ids(7, 5))
     assert table.table[1].tolist() == [7, 5, EMPTY] and table.missing(1, 8) == 0 and table.missing(1, 9) == 1
     table.push(ids(2, 1), ids(3, 6))
     assert table.blocks(1).tolist() == [7, 5, 6] and table.blocks(2).tolist() == [3]
-    assert table.take_dirty().tolist() == [1, 2] and table.take_dirty().size == 0
+    assert changed(table) == {3: 7, 4: 5, 5: 6, 6: 3} and not changed(table)  # rows of three entries
     with pytest.raises(AccountingError, match="row is full"):
         table.extend(1, ids(0))
     with pytest.raises(AccountingError, match="row is full"):
         table.push(ids(2, 1), ids(0, 1))
     assert table.clear(1).tolist() == [7, 5, 6] and (table.table[1] == EMPTY).all()
-    assert table.take_dirty().tolist() == [1]
+    table.mark_changed(ids(6))  # could not be uploaded
+    assert changed(table) == {3: EMPTY, 4: EMPTY, 5: EMPTY, 6: 3}
 
 
 def test_window_geometry_by_hand():
@@ -153,15 +159,15 @@ def test_window_table_wraps_and_frees_only_what_has_passed():
     # 4 + 2 + 3 = 9 positions touch at most 5 blocks of 2.
     assert table.columns == 5
     table.extend(0, ids(10, 11, 12, 13, 14))
-    table.take_dirty()
+    assert changed(table) == {0: 10, 1: 11, 2: 12, 3: 13, 4: 14}
     with pytest.raises(AccountingError, match="window table row is full"):
         table.extend(0, ids(15))
     # After 7 tokens positions below 7 - 4 - 2 = 1 have passed: page 0 still holds position 1.
-    assert table.trim(ids(0), ids(7)).size == 0 and table.take_dirty().size == 0
+    assert table.trim(ids(0), ids(7)).size == 0 and not changed(table)
     # After 8 tokens positions 0 and 1 have passed.
     assert table.keep_from(8) == 2
     assert table.trim(ids(0), ids(8)).tolist() == [10]
-    assert table.table[0].tolist() == [EMPTY, 11, 12, 13, 14] and table.take_dirty().tolist() == [0]
+    assert table.table[0].tolist() == [EMPTY, 11, 12, 13, 14] and changed(table) == {0: EMPTY}
     table.push(ids(0), ids(15))  # page 5 takes entry 0
     assert table.table[0].tolist() == [15, 11, 12, 13, 14] and table.blocks(0).tolist() == [
         11,

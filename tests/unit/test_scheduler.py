@@ -330,15 +330,18 @@ def test_adoption_never_overtakes_and_never_takes_a_part():
 
 
 def test_draft_gives_rows_back_to_the_budget():
-    draft = StepDraft(budget=6, slots=[4, 5, 6], rows=[1, 1, 1])
-    assert draft.can_offer(9)  # the first chunk may push decode rows aside ...
+    draft = StepDraft(budget=12, each=2)
+    draft.set_decodes(np.array([4, 5, 6], dtype=np.int32))
+    assert draft.budget == 6 and draft.can_offer(9)  # the first chunk may push decode rows aside ...
+    draft.displace(6)
+    assert (draft.decodes.tolist(), draft.budget) == ([4, 5, 6], 6)
     draft.displace(7)
-    assert (draft.slots, draft.budget) == ([4, 5], 7)
+    assert (draft.decodes.tolist(), draft.budget) == ([4, 5], 8)
     draft.add_chunk(8, 5)
-    draft.add_chunk(9, 2)
-    assert (draft.budget, draft.chunks) == (0, 2) and not draft.can_offer(1)  # ... later ones may not
+    draft.add_chunk(9, 3)
+    assert draft.budget == 0 and not draft.can_offer(1)  # ... later ones may not
     draft.drop(9)
-    assert (draft.slots, draft.rows, draft.budget, draft.chunks) == ([4, 5, 8], [1, 1, 5], 2, 1)
+    assert (draft.decodes.tolist(), draft.slots, draft.rows, draft.budget) == ([4, 5], [8], [5], 3)
     draft.drop(4)
     draft.drop(9)
-    assert (draft.slots, draft.rows, draft.budget, draft.chunks) == ([5, 8], [1, 5], 3, 1)
+    assert (draft.decodes.tolist(), draft.slots, draft.rows, draft.budget) == ([5], [8], [5], 5)

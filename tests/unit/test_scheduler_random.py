@@ -51,8 +51,8 @@ class Device:
     def upload(self) -> None:
         main, window = self.engine.tables
         for mine, mirror in ((self.block_table, main), (self.window_table, window)):
-            changed = mirror.take_dirty()
-            mine[changed] = mirror.table[changed]
+            changed, values = mirror.take_changed()
+            mine.reshape(-1)[changed] = values
             assert (mine == mirror.table).all()
 
     def main_slots(self, slot: int, positions: np.ndarray) -> np.ndarray:

@@ -82,7 +82,8 @@ class Ledger:
         return slot
 
     def seal(self, decodes: list[int], chunks: list[tuple[int, int]] | None = None) -> StepPlan:
-        step = StepDraft(32, list(decodes), [4] * len(decodes))
+        step = StepDraft(32, 4)
+        step.set_decodes(np.array(decodes, dtype=np.int32))
         for slot, rows in chunks or ():
             step.add_chunk(slot, rows)
         return self.books.seal(step)
