@@ -8,6 +8,7 @@ handles among its arguments become memory, and memory among its results becomes 
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -96,12 +97,16 @@ def each(value: Any, leaf: Callable[[Tensor], Tensor]) -> Any:
 
 
 class Space:
-    """The memory of one open device and its in-order queue."""
+    """The memory of one open device and its in-order queue.
+
+    One thread at a time queues work; others may wait for copies meanwhile.
+    """
 
     def __init__(self, name: str, faults: Faults) -> None:
         self.name, self.closed = name, False
         self._faults, self._inside = faults, False
         self._queue: deque[Copy] = deque()
+        self._arriving = threading.Lock()
 
     def run(self, op: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function inside: it gets memory where the caller has handles, and the other way round.
@@ -150,10 +155,11 @@ class Space:
 
     def wait(self, until: Copy | None = None) -> None:
         """Let queued copies arrive, oldest first, up to ``until`` or all."""
-        while self._queue and not (until is not None and until.ready()):
-            if self._faults.due("slow"):
-                time.sleep(SLOW_COPY)
-            self._queue.popleft().arrive()
+        with self._arriving:
+            while self._queue and not (until is not None and until.ready()):
+                if self._faults.due("slow"):
+                    time.sleep(SLOW_COPY)
+                self._queue.popleft().arrive()
 
 
 class Copy:
