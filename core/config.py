@@ -246,7 +246,7 @@ def _from_env(env: Mapping[str, str]) -> _Source:
         if meant in by_name or meant == BACKEND_VARIABLE:
             raise not_read(name, meant, env[name])
     if env.get(BACKEND_VARIABLE):
-        clash = sorted({origin for key, (_, origin) in found.items() if key.startswith("backend.")})
+        clash = sorted({found[key][1] for key in ("backend.name", "backend.device") if key in found})
         if clash:
             raise _bad_value(
                 BACKEND_VARIABLE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tandem.model.replay import MODES
+MODES = ("off", "mask", "compact")  # of bounded replay; here, since `tandem doctor` reads options without torch
 
 
 def _option(
@@ -42,6 +42,11 @@ class BackendOptions:
 
     name: str = _option("auto", "registered backend, or auto")
     device: int = _option(0, "index of the device", 0)
+    batch_invariant: str = _option(
+        "any",
+        "take any backend, or only one whose conformance run proves that no row depends on its batch (required)",
+        choices=("any", "required"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

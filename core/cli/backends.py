@@ -16,7 +16,7 @@ from tandem.contract.opening import open_registered
 from tandem.contract.opspec import CONTRACT_VERSION, OP_TABLE, table_state
 from tandem.contract.probing import Probed, probe
 from tandem.contract.registry import clash, collect
-from tandem.contract.standing import UNVERIFIED, Standing, standing
+from tandem.contract.standing import UNVERIFIED, Standing, invariance, standing
 from tandem.contract.surface import version_text
 
 SHORT = {"native": "native", "composite": "composite", "unsupported": "unsupported", UNKNOWN: "-"}
@@ -60,8 +60,11 @@ def _describe(probed: Probed) -> tuple[dict[str, Any], dict[str, Cell]]:
         "traceback": probed.trace,
         "capabilities": None,
     }
-    stands = Standing(UNVERIFIED, "it cannot be loaded") if probed.contract is None else standing(registration.load())
+    stands, proof = Standing(UNVERIFIED, "it cannot be loaded"), (False, "it cannot be loaded")
+    if probed.contract is not None:
+        stands, proof = standing(registration.load()), invariance(registration.load())
     entry |= {"level": stands.level, "level_why": stands.why}
+    entry |= {"batch_invariant": proof[0], "batch_invariant_why": proof[1]}
     backend: Backend | None = None
     if probed.probe.present:
         try:
@@ -99,6 +102,7 @@ def _list(found: dict[str, Any]) -> Iterator[str]:
         yield f"  {entry['reason']}"
         yield from (f"  {fact}: {value}" for fact, value in entry["facts"].items())
         yield f"  level {entry['level']}: {entry['level_why']}"
+        yield f"  batch-invariant: {_proved(entry)}, {entry['batch_invariant_why']}"
         if entry["traceback"]:
             yield textwrap.indent(entry["traceback"].rstrip(), "  | ")
         caps = entry["capabilities"]
@@ -111,9 +115,14 @@ def _list(found: dict[str, Any]) -> Iterator[str]:
         yield "  ops: " + ", ".join(f"{kinds.count(kind)} {kind}" for kind in SHORT if kind in kinds)
 
 
+def _proved(entry: dict[str, Any]) -> str:
+    return "proved" if entry["batch_invariant"] else "unproved"
+
+
 def _matrix(found: dict[str, Any]) -> Iterator[str]:
     names = list(found["backends"])
     rows = [["op", *names], ["(level)", *(found["backends"][name]["level"] for name in names)]]
+    rows.append(["(batch-invariant)", *(_proved(found["backends"][name]) for name in names)])
     rows += [[op, *(SHORT[column[name]["kind"]] for name in names)] for op, column in found["matrix"].items()]
     yield from table(rows, "")
     yield from (f"{name}, {entry['level']}: {entry['level_why']}" for name, entry in found["backends"].items())

@@ -115,6 +115,7 @@ def _no_survey(why: str) -> TandemError:
 def _nothing(why: str) -> dict[str, Any]:
     """A survey that could not be made: what is registered, and nothing about it."""
     unknown = {"contract": UNKNOWN, "state": UNKNOWN, "present": False, "facts": {}, "traceback": "", "reason": why}
+    unknown |= {"batch_invariant": False, "batch_invariant_why": why}
     known = {name: {"from": r.origin, "target": r.target, **unknown} for name, r in collect()[0].items()}
     model = {"origin": UNKNOWN, "present": False, "path": UNKNOWN, "bytes": 0, "reason": why}
     return {

@@ -45,6 +45,8 @@ def _backends(found: dict[str, Any]) -> Iterator[str]:
     for name, entry in found["backends"].items():
         yield f"  {name:8} {entry['state']:8} {entry['reason']}  [from {entry['from']}, contract {entry['contract']}]"
         yield from (f"           {fact}: {value}" for fact, value in entry["facts"].items())
+        proved = "proved" if entry["batch_invariant"] else "unproved"
+        yield f"           batch-invariant: {proved}, {entry['batch_invariant_why']}"
         if entry["traceback"]:
             yield textwrap.indent(entry["traceback"].rstrip(), "           | ")
 

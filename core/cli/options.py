@@ -21,11 +21,16 @@ def positive(text: str) -> int:
 
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    """--model, --backend, --config, --set, --draft-tokens, --json and --verbose."""
+    """--model, --backend, --batch-invariant, --config, --set, --draft-tokens, --json and --verbose."""
     parser.add_argument(
         "--model", metavar="DIR", help="checkpoint directory; default: the small model that comes with Tandem"
     )
     parser.add_argument("--backend", metavar="NAME[:INDEX]", help="overrides TANDEM_BACKEND")
+    parser.add_argument(
+        "--batch-invariant",
+        action="store_true",
+        help="only on a backend whose conformance run proves that no result depends on the batch",
+    )
     parser.add_argument("--config", metavar="FILE", help="engine options as TOML or JSON")
     parser.add_argument(
         "--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="one engine option; repeatable"
@@ -60,6 +65,8 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
         options["model.path"] = arguments.model
     if arguments.backend:
         options["backend.name"], options["backend.device"] = parse_selector(arguments.backend, "--backend")
+    if arguments.batch_invariant:
+        options["backend.batch_invariant"] = "required"
     return load_config(arguments.config, args=options)
 
 

@@ -26,10 +26,12 @@ def backends() -> dict[str, Any]:
     """Every registered backend; where names clash, the first that took one."""
     from tandem.contract.probing import probe
     from tandem.contract.registry import collect
+    from tandem.contract.standing import invariance
 
     found = {}
     for name, registration in collect()[0].items():
         probed = probe(registration)
+        proved, why = (False, "it cannot be loaded") if probed.contract is None else invariance(registration.load())
         found[name] = {
             "from": registration.origin,
             "target": registration.target,
@@ -38,6 +40,8 @@ def backends() -> dict[str, Any]:
             "present": probed.probe.present,
             "reason": probed.probe.reason,
             "facts": dict(probed.probe.facts),
+            "batch_invariant": proved,
+            "batch_invariant_why": why,
             "traceback": probed.trace,
         }
     return found

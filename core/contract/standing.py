@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tandem.contract.opspec import CONTRACT_VERSION, table_signature
+from tandem.errors import ConfigError
 
 TABLE_FILE = "capabilities.toml"
 SEAL = "seal = "
 UNVERIFIED = "unverified"
+_SERVES = ("L2", "L3")  # levels whose run compares whole requests in many batches
 # Kernels and what calls them; tables that tools and people write beside them are none.
 _SOURCES = frozenset({".py", ".cpp", ".cc", ".c", ".h", ".hpp", ".cu", ".cuh", ".asc", ".cce", ".mojo", ".triton"})
 
@@ -102,6 +104,40 @@ def standing(backend: type) -> Standing:
     if stale:
         return Standing(UNVERIFIED, f"{', '.join(stale)} changed since the run of {table['date']}", table)
     return Standing(str(table["level"]), f"run of {table['date']}", table)
+
+
+def invariance(backend: type) -> tuple[bool, str]:
+    """Whether a run proved that a request's bits depend on nothing but the request, and which run, or why not."""
+    found = standing(backend)
+    if found.level == UNVERIFIED:
+        return False, found.why
+    if not found.table.get("batch_invariant", False):
+        return False, "the backend does not claim it"
+    if found.level not in _SERVES:
+        return False, f"it was shown up to level {found.level}, and L2 compares requests in many batches"
+    return True, found.why
+
+
+def require_invariance(backend: type, origin: str) -> None:
+    """Refuse a backend that was not shown to be batch-invariant.
+
+    Args:
+        backend: its class.
+        origin: where the wish comes from.
+
+    Raises:
+        ConfigError: it is not proved.
+    """
+    proved, why = invariance(backend)
+    if not proved:
+        name = getattr(backend, "name", backend.__name__)
+        raise ConfigError(
+            "batch invariance is required and not proved",
+            where=f"backend '{name}'; backend.batch_invariant, from {origin}",
+            why=why,
+            fix=f"run tandem conformance --backend {name} --level L2 --emit {TABLE_FILE} (the file beside the "
+            "backend), take another backend, or leave the option out",
+        )
 
 
 def _stale(backend: type, table: dict[str, Any]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from tandem.config import EngineConfig
 from tandem.contract.backend import Backend
 from tandem.contract.plan import Plan
 from tandem.contract.registry import open_backend
+from tandem.contract.standing import require_invariance
 from tandem.contract.types import ShardSpec
 from tandem.engine.lane import InlineLane, Lane, ThreadLane
 from tandem.engine.prefix_plan import cache_fingerprint, identity_of
@@ -149,6 +150,8 @@ def assemble(
     config = checkpoint.config
     sizes = size_engine(options, config.text)
     opened = backend or _open(options)
+    if options.backend.batch_invariant == "required":
+        require_invariance(type(opened), options.origins.get("backend.batch_invariant", "argument"))
     plan = make_plan(opened, ShardSpec())
     spec, max_rows = sizes.spec, sizes.limits.max_tokens_per_step
     with LoadProgress(checkpoint.nbytes, show_progress) as bar:

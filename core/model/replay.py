@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from tandem.errors import ConfigError, RequestError
 from tandem.model.config import TextConfig
+from tandem.options import MODES
 
 Int32 = npt.NDArray[np.int32]
-MODES = ("off", "mask", "compact")
 
 
 class HostKept(NamedTuple):

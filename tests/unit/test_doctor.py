@@ -162,6 +162,7 @@ def test_a_failed_registration_is_shown_with_its_traceback(
 ) -> None:
     trace = "Traceback (most recent call last):\n  File x\nImportError: no toys\n"
     entry = {"from": "toys", "contract": "unknown", "state": "failed", "facts": {}, "traceback": trace}
+    entry |= {"batch_invariant": False, "batch_invariant_why": "it cannot be loaded"}
     entry |= {"reason": "its registration failed: ImportError: no toys"}
     text = shown(monkeypatch, capsys, {"backends": {"toy": entry}})
     assert "toy      failed   its registration failed: ImportError: no toys  [from toys, contract unknown]" in text
@@ -173,6 +174,7 @@ def test_the_version_matrix_has_labels_and_unknown_cells(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = {"facts": {"CANN": "9.2"}, "from": "tandem", "contract": "1.0", "state": "absent", "traceback": ""}
+    entry |= {"batch_invariant": False, "batch_invariant_why": "no conformance run is recorded"}
     text = shown(monkeypatch, capsys, {"backends": {"ascend": entry | {"reason": "no device"}}})
     rows = [line.split() for line in text.split("versions (")[1].split("\n\n")[0].splitlines()[1:]]
     assert rows[0][:2] == ["backend", "python"] and rows[0][-2:] == ["label", "report"]
