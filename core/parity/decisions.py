@@ -1,13 +1,13 @@
 """Decisions of a model, where two runs took other ones, and by how much they could.
 
 A decision is a choice by scores: experts of a row, compressed entries, candidate blocks, the likeliest token, the
-drawn token.  A flip's margin is the distance of the scores it had to cross, in units of the noise floor of the scores.
-Accepted drafts are decisions too; no op of this contract makes them yet.
+drawn token, a draft, and whether a draft was taken.  A flip's margin is the distance of the scores it had to cross, in
+units of the noise floor of the scores.  How many tokens a request got follows from these: there is no margin in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +17,17 @@ import numpy.typing as npt
 from tandem.conformance.compare import host
 from tandem.conformance.derive.base import View
 from tandem.conformance.derive.moe import choose
-from tandem.ops._distribution import GREEDY_BELOW, distribution
+from tandem.parity import edges
+from tandem.parity.edges import Edge
 from tandem.parity.judge import noise, route
 from tandem.parity.measure import TIE, finite
 from tandem.parity.records import Call, Record
-from tandem.sampling.rng import SEED_LIMIT, uniform
 
 Array = npt.NDArray[Any]
 Find = Callable[[int], "tuple[Record, Call] | None"]  # a record of run A, with its values
 
-KINDS = ("experts", "entries", "blocks", "argmax", "token")
+KINDS = ("experts", "entries", "blocks", "argmax", "draft", "accepted", "token", "emitted")
+EDITS = ("penalize_logits", "adjust_logits", "mask_logits")
 HEAD = "head"  # the site of the product that gives logits
 
 
@@ -35,17 +36,17 @@ class Choice:
     """What one run chose in the rows of one call, and by which scores.
 
     Args:
-        chosen: for each row the set of ids.
+        chosen: for each row the set of ids; None where the row decided nothing.
         scores: f64 [T, candidates]; what is larger is preferred.
         names: id of each candidate, int [T, candidates]; None where a candidate is its own id.
-        drawn: for tokens drawn at random, the call that drew them.
+        edge: for what random numbers decide, how near a row was to another id.
     """
 
     kind: str
-    chosen: list[frozenset[int]]
+    chosen: list[frozenset[int] | None]
     scores: Array
     names: Array | None = None
-    drawn: Call | None = None
+    edge: Callable[[int, int], Edge | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -123,28 +124,63 @@ class Flip:
         }
 
 
-def choice(record: Record, call: Call, find: Find) -> Choice | None:
-    """The decision a call makes, None where it makes none.
+def choices(record: Record, call: Call, find: Find) -> list[Choice]:
+    """The decisions a call makes; the scores of the last have most to say.
 
     Args:
         find: gives a record of the same run, for what the scores were made from.
     """
     if record.op == "topk_index":
-        return _selection(record, call, find)
+        return [_selection(record, call, find)]
     if record.op == "moe_route":
-        experts = [frozenset(row) for row in host(call.outputs["experts"]).tolist()]
-        return Choice("experts", experts, route(View(call.inputs)).scores)
+        experts = _sets(host(call.outputs["experts"]).tolist())
+        return [Choice("experts", experts, route(View(call.inputs)).scores)]
     if record.op == "moe_block":
         scores, k = route(View(call.inputs)).scores, call.inputs["weights"].k
-        best = [frozenset(choose(row, np.zeros(len(row)), k)) for row in scores]
-        return Choice("experts", best, scores)
+        return [Choice("experts", _sets(choose(row, np.zeros(len(row)), k) for row in scores), scores)]
     if record.op == "linear" and record.site == HEAD:
         logits = host(call.outputs["y"])
-        return Choice("argmax", [frozenset([int(i)]) for i in logits.argmax(axis=1)], logits)
-    if record.op == "sample":
-        tokens = [frozenset([int(i)]) for i in host(call.outputs["token"])]
-        return Choice("token", tokens, host(call.inputs["logits"]), drawn=call)
-    return None
+        return [Choice("argmax", _singles(logits.argmax(axis=1)), logits)]
+    if record.op in ("sample", "draft_sample"):
+        kind, edge = ("token", edges.drawn) if record.op == "sample" else ("draft", edges.drafted)
+        tokens, logits = _singles(host(call.outputs["token"])), host(call.inputs["logits"])
+        return [Choice(kind, tokens, logits, edge=lambda row, other: edge(call, row, other))]
+    if record.op == "spec_verify":
+        return _verified(call)
+    if record.op == "aux.accept":
+        emitted = host(call.outputs["emitted"])
+        ones = np.arange(int(emitted.max(initial=0)) + 2)[None] == emitted[:, None]
+        return [Choice("emitted", _singles(emitted), ones.astype(np.float64))]
+    return []
+
+
+def _sets(rows: Iterable[Iterable[int]]) -> list[frozenset[int] | None]:
+    return [frozenset(row) for row in rows]
+
+
+def _singles(ids: Array) -> list[frozenset[int] | None]:
+    return [frozenset([int(i)]) for i in ids]
+
+
+def _verified(call: Call) -> list[Choice]:
+    """Whether drafts were taken, and tokens; rows behind a draft that was refused decide nothing that anyone sees."""
+    logits, taken = host(call.inputs["logits"]), host(call.outputs["accepted"]).astype(bool)
+    last, tokens = host(call.inputs["draft_row"]) < 0, _singles(host(call.outputs["token"]))
+    accepts, scores = _singles(taken), np.zeros((len(taken), 2))
+    reached = True
+    for row in range(len(taken)):
+        draft = edges.draft_of(call, row)
+        if not reached:
+            tokens[row] = None
+        if not reached or draft < 0:
+            accepts[row] = None
+        else:  # of a greedy row: the best of the others, and the draft's
+            scores[row] = np.delete(logits[row], draft).max(initial=-np.inf), logits[row, draft]
+        reached = bool(last[row]) or (reached and bool(taken[row]))
+    return [
+        Choice("accepted", accepts, scores, edge=lambda row, other: edges.accepted(call, row)),
+        Choice("token", tokens, logits, edge=lambda row, other: edges.verified(call, row, other)),
+    ]
 
 
 def _selection(record: Record, call: Call, find: Find) -> Choice:
@@ -155,7 +191,7 @@ def _selection(record: Record, call: Call, find: Find) -> Choice:
     if producer and op == "index_scores_at":  # places in the candidate pool, which may be another one in the other run
         names = host(producer[1].inputs["entries"])
         index = np.where(index >= 0, np.take_along_axis(names, np.maximum(index, 0), axis=1), -1)
-    chosen = [frozenset(i for i in row if i >= 0) for row in index.tolist()]
+    chosen = _sets((i for i in row if i >= 0) for row in index.tolist())
     # Only scores of blocks hold +inf, for the block of the row itself; the op that made them may be left out.
     blocks = op == "block_max" or (not op and bool(np.isposinf(scores).any()))
     return Choice("blocks" if blocks else "entries", chosen, scores, names)
@@ -170,15 +206,15 @@ def flips(record: Record, one: Choice, two: Choice, floor: Callable[[], Array]) 
     """
     noise_of: Array | None = None
     for row, (a, b) in enumerate(zip(one.chosen, two.chosen, strict=False)):
-        if a == b:
+        if a is None or b is None or a == b:
             continue
         noise_of = floor() if noise_of is None else noise_of
         gone, came = sorted(a - b), sorted(b - a)
         place = record.id, record.step, record.layer, record.site, row
         size = float(noise_of[row]) if row < len(noise_of) else 0.0
-        margin, edge = _margin(one, row, gone, came), _edge(one.drawn, row, came[0]) if one.drawn and came else None
+        margin, edge = _margin(one, row, gone, came), one.edge(row, came[0]) if one.edge and came else None
         if edge is not None:
-            margin, size = edge[0], size * edge[1]
+            margin, size = edge.distance, size * edge.unit
         yield Flip(one.kind, *place, tuple(gone), tuple(came), margin, size)
 
 
@@ -212,28 +248,8 @@ def score_noise(record: Record, call: Call, find: Find) -> Array:
         if place is None or source is None:
             return np.zeros(rows)
         found = place[0].op
-        if found in ("linear", "index_scores", "index_scores_at"):
+        if found in ("linear", "index_scores", "index_scores_at", "draft_heads"):
             return noise(found, place[1], source[1])
-        path = {"block_max": "scores", "adjust_logits": "logits", "mask_logits": "logits"}.get(found, "")
+        path = {"block_max": "scores"}.get(found, "logits" if found in EDITS else "")
     return np.zeros(rows)
 
-
-def _edge(call: Call, row: int, other: int) -> tuple[float, float] | None:
-    """How near a random draw was to the other token, and what a unit of logit noise moves that border by.
-
-    Both in probability: the distance of the uniform number to the border of the drawn token on the other's side, and
-    F (1 - F) / temperature there.  None for a greedy row, which has no border.
-    """
-    inputs = call.inputs
-    temperature = float(inputs["temperature"][row])
-    if temperature < GREEDY_BELOW:
-        return None
-    whole = distribution(*(inputs[name] for name in ("logits", "temperature", "top_p", "top_k", "filtered")))
-    weight = host(whole.weight[row]).astype(np.float64)
-    inclusive = np.cumsum(weight) / max(weight.sum(), 1.0)
-    mine = int(call.outputs["token"][row])
-    if mine < 0:
-        return float("inf"), 1.0
-    border = float(inclusive[mine] if other > mine else inclusive[mine] - weight[mine] / weight.sum())
-    drawn = uniform(int(inputs["seed"][row]) % SEED_LIMIT, int(inputs["position"][row]))
-    return abs(border - drawn), border * (1.0 - border) / temperature

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from tandem.conformance.compare import host
 from tandem.errors import TraceError
 from tandem.parity.apart import apart
-from tandem.parity.decisions import HEAD, Choice, Flip, choice, flips, score_noise
+from tandem.parity.decisions import HEAD, Choice, Flip, choices, flips, score_noise
 from tandem.parity.headers import HeaderMismatch, compare_headers
 from tandem.parity.measure import LeafError, finite
 from tandem.parity.pairs import Side, matched
@@ -122,6 +122,7 @@ class Difference:
         divergent: first step in which another token was drawn, None where none was.
         steps: number of steps in which tokens were compared.
         stops: requests that ended for different reasons: (request, A's, B's).
+        taken: drafts that A and B took, of those that both judged.
     """
 
     mode: str
@@ -138,10 +139,16 @@ class Difference:
     divergent: int | None = None
     steps: int = 0
     stops: list[tuple[int, str, str]] = field(default_factory=list)
+    taken: tuple[int, int] = (0, 0)
 
     def rates(self) -> dict[str, Estimate]:
         """Share of decisions that flipped, by kind."""
         return {kind: wilson(flipped, rows) for kind, (rows, flipped) in self.decided.items()}
+
+    @property
+    def drafts(self) -> tuple[int, int, int]:
+        """Drafts that both judged, and how many of them A and B took."""
+        return self.decided.get("accepted", (0, 0))[0], *self.taken
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
@@ -160,7 +167,7 @@ class Difference:
             "first_divergent_step": self.divergent,
             "steps_with_tokens": self.steps,
             "stops": [list(item) for item in self.stops],
-            "drafts": "absent",
+            "drafts": dict(zip(("judged", "taken_a", "taken_b"), self.drafts, strict=True)),
         }
 
 
@@ -247,14 +254,21 @@ def _decide(one: Side, two: Side, a: Record, b: Record, op: OpDiff, found: Diffe
     """Count the decisions of a call and list its flips."""
     if one.parts_decide(a):
         return
-    mine = choice(a, one.call(a.id), one.find)
-    if mine is None:
-        return
-    theirs: Choice = mine if op.same else choice(b, two.call(b.id), two.find) or mine
+    mine = choices(a, one.call(a.id), one.find)
+    theirs = mine if op.same else choices(b, two.call(b.id), two.find)
+    for ours, others in zip(mine, theirs, strict=True):
+        _count(one, a, ours, others, op, found)
+
+
+def _count(one: Side, a: Record, mine: Choice, theirs: Choice, op: OpDiff, found: Difference) -> None:
     flipped = list(flips(a, mine, theirs, lambda: score_noise(a, one.call(a.id), one.find)))
     rows, before = found.decided.get(mine.kind, (0, 0))
-    found.decided[mine.kind] = rows + len(mine.chosen), before + len(flipped)
+    both = [pair for pair in zip(mine.chosen, theirs.chosen, strict=False) if None not in pair]
+    found.decided[mine.kind] = rows + len(both), before + len(flipped)
     found.flips += flipped
+    if mine.kind == "accepted":
+        took = [sum(pair[side] == frozenset([1]) for pair in both) for side in (0, 1)]
+        found.taken = found.taken[0] + took[0], found.taken[1] + took[1]
     if mine.kind == "argmax":
         found.margins += _margins(a.step, mine, {flip.row for flip in flipped}, op)
     if mine.kind == "token":

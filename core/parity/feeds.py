@@ -86,7 +86,14 @@ def _seen(record: Record, path: str, made: Any, recorded: Any) -> Any:
     """An output as the input saw it: a part of it, or with the scratch row that outputs leave out."""
     view = record.views.get(path)
     if view is not None:
-        return torch.as_strided(made.contiguous(), view.shape, view.stride, view.offset)
+        flat = made.contiguous().view(-1)
+        end = view.offset + sum((size - 1) * step for size, step in zip(view.shape, view.stride, strict=True)) + 1
+        if end > len(flat):  # the view has the scratch row
+            whole = flat.new_empty(end)
+            torch.as_strided(whole, view.shape, view.stride, view.offset).copy_(recorded)
+            whole[: len(flat)] = flat
+            flat = whole
+        return torch.as_strided(flat, view.shape, view.stride, view.offset)
     if isinstance(made, Tensor) and made.dim() and len(made) + 1 == len(recorded):
         return torch.cat((made, recorded[-1:]))
     return made

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from tandem.conformance.calls import bits
 from tandem.contract.backend import Backend
 from tandem.errors import TandemError
-from tandem.parity.decisions import Choice, Flip, choice, flips, score_noise
+from tandem.parity.decisions import Choice, Flip, choices, flips, score_noise
 from tandem.parity.feeds import rebuild
 from tandem.parity.judge import judge
 from tandem.parity.legal import LegalNoise
@@ -58,8 +58,8 @@ class FreeRuns:
         inputs = rebuild(self._side.trace, record, outputs.get)
         return any(error.outside for error in judge(record.op, Call(inputs, outputs[number])))
 
-    def choice(self, number: int, outputs: Outputs) -> Choice | None:
-        """The decision of a call in such a run."""
+    def choices(self, number: int, outputs: Outputs) -> list[Choice]:
+        """The decisions of a call in such a run."""
 
         def find(wanted: int) -> tuple[Record, Call] | None:
             if wanted not in outputs:
@@ -68,7 +68,7 @@ class FreeRuns:
             return record, Call(rebuild(self._side.trace, record, outputs.get), outputs[wanted])
 
         found = find(number)
-        return None if found is None else choice(found[0], found[1], find)
+        return [] if found is None else choices(found[0], found[1], find)
 
 
 def differing(side: Side, outputs: Outputs) -> Iterator[int]:
@@ -118,13 +118,13 @@ def swap(side: Side, backend: Backend, decision: str = "", progress: bool = Fals
     record = side.records[flip.record]
     reach = side.upstream(record) | {record.id}
     before = [side.records[number] for number in sorted(reach & differs)]
-    recorded = choice(record, side.call(record.id), side.find)
+    recorded = _of_kind(choices(record, side.call(record.id), side.find), flip)
     with tqdm(desc="swap", unit="replay", disable=None if progress else True) as bar:
 
         def restores(taken: frozenset[int]) -> bool:
             bar.update()
-            made = runs.choice(record.id, runs.run(reach, taken))
-            return made is not None and recorded is not None and made.chosen[flip.row] == recorded.chosen[flip.row]
+            made = _of_kind(runs.choices(record.id, runs.run(reach, taken)), flip)
+            return made is not None and made == recorded
 
         return search(flip, before, restores)
 
@@ -164,10 +164,16 @@ def _flips(side: Side, runs: FreeRuns, made: Outputs, differs: set[int]) -> Iter
         reached = record.id in differs or any(number in differs for number in side.before(record))
         if record.id not in made or not reached:
             continue
-        one, two = choice(record, side.call(record.id), side.find), runs.choice(record.id, made)
-        if one is None or two is None or side.parts_decide(record):
+        if side.parts_decide(record):
             continue
-        yield from flips(record, one, two, _floor(side, record))
+        one, two = choices(record, side.call(record.id), side.find), runs.choices(record.id, made)
+        for mine, theirs in zip(one, two, strict=False):
+            yield from flips(record, mine, theirs, _floor(side, record))
+
+
+def _of_kind(made: list[Choice], flip: Flip) -> frozenset[int] | None:
+    """What was chosen in the row of a flip."""
+    return next((found.chosen[flip.row] for found in made if found.kind == flip.kind), None)
 
 
 def _floor(side: Side, record: Record) -> Any:

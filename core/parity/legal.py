@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from tandem.contract.types import QTensor
-from tandem.parity.decisions import Choice, choice
+from tandem.parity.decisions import choices
 from tandem.parity.feeds import rebuild
 from tandem.parity.judge import host_plan
 from tandem.parity.pairs import Side
@@ -34,11 +34,11 @@ class LegalNoise:
         self._side = side
 
     def __call__(self, record: Record) -> Array:
-        recorded = choice(record, self._side.call(record.id), self._side.find)
-        if recorded is None:
+        recorded = choices(record, self._side.call(record.id), self._side.find)
+        if not recorded:
             return np.zeros(record.rows)
         moved = [self._scores(record, seed) for seed in SEEDS]
-        greatest: Array = np.max([_distance(recorded.scores, scores) for scores in moved], axis=0)
+        greatest: Array = np.max([_distance(recorded[-1].scores, scores) for scores in moved], axis=0)
         return greatest
 
     def _scores(self, record: Record, seed: int) -> Array:
@@ -52,8 +52,8 @@ class LegalNoise:
             return known, Call(rebuild(self._side.trace, known, outputs.get), outputs[number])
 
         here = find(record.id)
-        made: Choice | None = None if here is None else choice(record, here[1], find)
-        return np.zeros(0) if made is None else made.scores
+        made = [] if here is None else choices(record, here[1], find)
+        return made[-1].scores if made else np.zeros(0)
 
     def _run(self, record: Record, seed: int) -> dict[int, dict[str, Any]]:
         """Outputs of all calls that reach a decision, and of itself, moved by noise."""

@@ -11,7 +11,9 @@ from tandem.parity.values import leaves
 
 Tensor = torch.Tensor
 # Ops whose outputs are choices.  Their records are kept whatever the budget.
-DECISIONS = frozenset({"moe_route", "topk_index", "sample", "top_logprobs"})
+DECISIONS = frozenset(
+    {"moe_route", "topk_index", "sample", "top_logprobs", "draft_sample", "spec_verify", "aux.accept"}
+)
 
 
 def margin(op: str, host: dict[str, Any], gate: Tensor | None) -> float:
@@ -23,7 +25,7 @@ def margin(op: str, host: dict[str, Any], gate: Tensor | None) -> float:
     Returns:
         Infinity for ops that decide nothing, or where everything is chosen.
     """
-    if op == "sample":
+    if op in ("sample", "draft_sample", "spec_verify"):
         return _gap(host["logits"], 1)
     if op == "topk_index":
         return _gap(host["scores"].float(), host["k"])

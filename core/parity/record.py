@@ -39,6 +39,12 @@ Prompt = str | list[int]
 MAX_PROMPTS = 64  # they run together
 DEFAULT_BUDGET = 64 * 10**6
 _GROUP, _FILES = 16, 4096  # bytes of the header about a group that is left out, and about files
+MOST_DRAFTS = 64  # of a request in a step
+# Options of runs that a trace does not tell, and why.
+_UNTOLD = (
+    ("scheduler.overlap", "on", "a trace is told step by step, and two would run at once; the tokens are the same"),
+    ("speculation.verify", "scheduled", "measured times would decide its rows, so that no other run had the same"),
+)
 _CHUNK = 32  # rows of a prompt in a step: a small trace chooses among steps
 
 
@@ -56,15 +62,20 @@ class Recorded:
 class ObservedRunner(ModelRunner):
     """A runner that notes which rows of which requests each step has."""
 
-    def __init__(self, parts: Assembly) -> None:
-        super().__init__(parts.model, parts.plan, parts.builder, parts.table, parts.vocab_size)
+    def __init__(self, parts: Assembly, coupled: bool) -> None:
+        super().__init__(parts.model, parts.plan, parts.builder, parts.table, parts.vocab_size, parts.book, coupled)
         self.steps: list[list[list[int]]] = []
 
     def launch(self, plan: StepPlan, live: Mapping[int, LiveRequest]) -> StepHandle:
         """As `ModelRunner.launch`."""
-        entries = zip(plan.slots.tolist(), plan.starts.tolist(), plan.num_rows.tolist(), strict=True)
-        self.steps.append([[live[slot].request_id, start, rows] for slot, start, rows in entries])
-        return super().launch(plan, live)
+        handle = super().launch(plan, live)
+        starts, rows, placed = plan.starts.copy(), plan.num_rows.copy(), handle.draws
+        if placed is not None:  # where rows of drafts stand, and how many there are, the device decided
+            chosen = placed.entries < plan.speculative
+            starts[placed.entries[chosen]], rows[placed.entries[chosen]] = placed.base[chosen], placed.counts[chosen]
+        entries = zip(plan.slots.tolist(), starts.tolist(), rows.tolist(), strict=True)
+        self.steps.append([[live[slot].request_id, start, count] for slot, start, count in entries])
+        return handle
 
 
 def read_prompts(file: Path) -> list[Prompt]:
@@ -113,18 +124,32 @@ def fit(config: EngineConfig, longest: int, count: int) -> EngineConfig:
     Args:
         longest: tokens of the longest request, prompt and output.
         count: requests.
+
+    Raises:
+        ConfigError: two steps in flight were asked for, or rows of drafts by measured times.
     """
+    for key, value, why in _UNTOLD:
+        section, name = key.split(".")
+        if getattr(getattr(config, section), name) == value:
+            raise ConfigError(
+                "a run cannot be recorded",
+                where=f"{key} = {value}, from {config.origins.get(key, 'argument')}",
+                why=why,
+                fix="leave the option out",
+            )
+    chosen = config.speculation.draft_tokens
+    drafts = 0 if "speculation.draft_tokens" not in config.origins else MOST_DRAFTS if chosen is None else chosen
     sizes = {
         "model.max_model_len": max(longest, 2),
         "scheduler.max_slots": count,
-        "scheduler.max_tokens_per_step": max(256, count),
+        "scheduler.max_tokens_per_step": max(256, count * (1 + drafts)),
         "scheduler.max_chunk": _CHUNK,
         "speculation.draft_tokens": 0,
         "cache.prefix": "off",
     }
     values = {f"{section}.{key}": value for section, part in config.to_dict().items() for key, value in part.items()}
-    chosen = {key: value for key, value in values.items() if key in config.origins}
-    return load_config(env={}, args=sizes | chosen)
+    own = {key: value for key, value in values.items() if key in config.origins}
+    return load_config(env={}, args=sizes | own)
 
 
 def record(
@@ -161,7 +186,8 @@ def record(
 
         parts = assemble(sized, backend, show_progress, make_plan)
         try:
-            outputs, steps = _run(parts, watcher, tokens, params, show_progress)
+            parts.runner = runner = ObservedRunner(parts, sized.speculation.accept == "coupled")
+            outputs, steps = _run(parts, runner, watcher, tokens, params, show_progress)
             header = _header(parts, directory, sized, params, show_progress) | {
                 "prompts": [p if isinstance(p, str) else None for p in prompts],
                 "requests": [_told(output) for output in outputs],
@@ -181,11 +207,14 @@ def record(
 
 
 def _run(
-    parts: Assembly, watcher: Watcher, prompts: list[list[int]], params: SamplingParams, show: bool | None
+    parts: Assembly,
+    runner: ObservedRunner,
+    watcher: Watcher,
+    prompts: list[list[int]],
+    params: SamplingParams,
+    show: bool | None,
 ) -> tuple[list[RequestOutput], list[list[list[int]]]]:
     """Run all prompts to their end; gives their outputs, and for each step (request, first position, rows)."""
-    runner = ObservedRunner(parts)
-    parts.runner = runner
     watcher.name_caches(cache_names(parts))
     engine, finished = Engine(parts), dict[int, RequestOutput]()
     watcher.on = True
@@ -207,10 +236,11 @@ def _run(
 
 
 def cache_names(parts: Assembly) -> dict[str, KVCache]:
-    """Every paged cache by kind and layer."""
+    """Every paged cache by kind and layer, and that of the draft rows' own keys."""
     caches = parts.model.caches
     kinds = (("main", caches.main), ("index", caches.index), ("window", caches.window))
-    return {f"{kind}.{layer}": cache for kind, by_layer in kinds for layer, cache in by_layer.items()}
+    found = {f"{kind}.{layer}": cache for kind, by_layer in kinds for layer, cache in by_layer.items()}
+    return found if caches.draft is None else found | {"draft.keys": caches.draft}
 
 
 def _store(writer: TraceWriter, backend: Backend, kept: list[Observed], whole: bool, spool: Spool) -> None:

@@ -79,9 +79,14 @@ def summary(found: Difference, outcome: Verdict) -> str:
     for op in worst(found)[:10]:
         place = f"{op.record.op} {op.record.place} step {op.record.step}, record {op.record.id}"
         lines.append(f"  {number(op.share):>8}  {place}")
-    lines += ["", *(f"note: {note}" for note in outcome.notes), "drafts: absent, nothing drafts yet",
+    lines += ["", *(f"note: {note}" for note in outcome.notes), _drafts(found),
               "record N: call N of run A, counted from 0; its line in index.jsonl has this id"]
     return "\n".join(lines) + "\n"
+
+
+def _drafts(found: Difference) -> str:
+    judged, one, two = found.drafts
+    return f"drafts: {judged} judged, A took {one}, B took {two}" if judged else "drafts: none were judged"
 
 
 def _own_errors(found: Difference) -> list[str]:
@@ -138,7 +143,8 @@ where earlier ops carry legal noise in, twice that noise too.</p>
 <h2>Flips</h2>{_flip_table(found)}
 <h2>Greatest local errors</h2><p>Record N is call N of run A, counted from 0.</p>{_op_table(found)}
 <h2>A's own calls outside their class</h2>{f"<ul>{own}</ul>" if own else "<p>None.</p>"}
-<h2>Left out</h2><p>Accepted drafts: absent, nothing drafts yet. Records of A that B lacks: {len(found.unmatched)}.</p>
+<h2>Drafts</h2><p>{html.escape(_drafts(found))}</p>
+<h2>Left out</h2><p>Records of A that B lacks: {len(found.unmatched)}.</p>
 </body></html>
 """
 

@@ -245,5 +245,5 @@ def test_results_hold_what_the_page_shows(tmp_path: Path) -> None:
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["verdict"]["status"] == "FAIL"
     assert results["ops"][0]["local_b"][0]["value"] == "inf"
-    assert results["drafts"] == "absent"
+    assert results["drafts"] == {"judged": 0, "taken_a": 0, "taken_b": 0}
     assert len((tmp_path / "out" / "summary.txt").read_text().splitlines()) < 60
