@@ -33,9 +33,6 @@ def _add_record(commands: Any) -> None:
         "--budget", metavar="SIZE", type=_size, default=DEFAULT_BUDGET, help="bytes it may take, as 64MB (the default)"
     )
     parser.add_argument("--max-tokens", type=positive, default=8, help="tokens drawn for each prompt (%(default)s)")
-    parser.add_argument(
-        "--draft-tokens", type=int, metavar="N", help="drafts that a step verifies for each request (default: 0)"
-    )
     parser.add_argument("--temperature", type=float, default=0.0, help="0, the default, takes the likeliest token")
     parser.add_argument("--seed", type=int, default=0, help="of the random numbers (%(default)s)")
     parser.set_defaults(handler=run_record)
@@ -71,8 +68,6 @@ def run_record(arguments: argparse.Namespace) -> int:
     params = SamplingParams(
         max_tokens=arguments.max_tokens, temperature=arguments.temperature, seed=arguments.seed
     )
-    if arguments.draft_tokens is not None:
-        arguments.set.append(f"speculation.draft_tokens={arguments.draft_tokens}")
     started = time.perf_counter()
     made = record(engine_config(arguments), read_prompts(arguments.prompts), params, arguments.out, arguments.budget)
     told = {

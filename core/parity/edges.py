@@ -106,8 +106,9 @@ def _law(call: Call, row: int) -> Array | None:
         return None
     inputs, one = call.inputs, slice(row, row + 1)
     min_p = inputs.get("min_p")
-    numbers = (inputs[name][one] for name in ("logits", "temperature", "top_p", "top_k"))
-    whole = distribution(*numbers, inputs["filtered"], None if min_p is None else min_p[one])
+    logits, temperature, top_p, top_k = (inputs[name][one] for name in ("logits", "temperature", "top_p", "top_k"))
+    kept = None if min_p is None else min_p[one]
+    whole = distribution(logits, temperature, top_p, top_k, inputs["filtered"], kept)
     weight = host(whole.weight[0]).astype(np.float64)
     found: Array = weight / max(weight.sum(), 1.0)
     return found

@@ -28,7 +28,8 @@ class Flow:
     """Remembers outputs while their memory lives, and finds inputs among them.
 
     Two tensors are the same where they share memory.  A backend whose tensors have none that torch knows of is
-    known by the identity of its objects, and where it takes a view by the bits of floating-point values.
+    known by the identity of its objects, and where it takes a view by the bits of floating-point values; integers
+    written through a view (block tables, which the host decides) are then taken from the recording.
     """
 
     def __init__(self) -> None:

@@ -95,8 +95,12 @@ def test_a_backend_without_torch_memory_has_the_same_dataflow(tmp_path: Path) ->
         record(config, [[7, 8, 9]], params, tmp_path / name, backend=backend)
         traces.append(Trace.open(tmp_path / name))
     there, here = traces
-    assert [item.sources for item in there.records] == [item.sources for item in here.records]
-    assert [item.views for item in there.records] == [item.views for item in here.records]
+    # Block tables are written through a flat view: integers, which only their memory could tell from others.
+    written = {item.id for item in here.records if item.op == "scatter_rows"}
+    for one, other in zip(there.records, here.records, strict=True):
+        tables = {path for path, (source, _) in other.sources.items() if path == "table" and source in written}
+        assert one.sources == {path: source for path, source in other.sources.items() if path not in tables}
+        assert one.views == {path: view for path, view in other.views.items() if path not in tables}
     counts = replay(here, IslandsBackend.open(0, {}), FREE, tmp_path / "x")
     assert counts["errors"] == 0 and counts["anchored"] == {"inputs": 0, "entries": 0}
     again = Trace.open(tmp_path / "x", here)
