@@ -136,7 +136,7 @@ class Engine:
         if pending is not None:
             return pending.to_state()
         slot = self._slot_of.get(request_id)
-        if slot is None:
+        if slot is None or self._live[slot].ended:  # a stop string may have ended it, which the next step says
             raise RequestError(
                 "a request cannot be exported",
                 where=f"request {request_id}",
