@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from support.engines import ROOMY, tokens
 
 from tandem.config import load_config
@@ -20,6 +21,7 @@ CHUNKED = {"scheduler.max_chunk": 7, "scheduler.max_tokens_per_step": 32}
 TIGHT = {"cache.num_blocks": 12, "scheduler.max_chunk": 9, "scheduler.max_tokens_per_step": 32}
 OVERLAP = {"scheduler.overlap": "on"}
 PREFIX = {"cache.prefix": "on"}
+Requests = Sequence[tuple[list[int], SamplingParams]]
 # Modes of one group give the same tokens; greedy requests give the same in all.
 EXACT: Mapping[str, Mapping[str, Any]] = {
     "plain": {},
@@ -96,3 +98,24 @@ def result(output: RequestOutput) -> tuple[Any, ...]:
         output.logprobs,
         output.prompt_logprobs,
     )
+
+
+def with_good_drafts(path: Path, work: Requests, want: Sequence[tuple[Any, ...]], seed: int) -> list[tuple[Any, ...]]:
+    """Coupled drafts that are mostly right, put in place of the model's: rows behind drafts decide most tokens."""
+    source, llm = random.Random(seed), engine(path, COUPLED)
+    parts, found = llm._assembly, dict[int, RequestOutput]()
+    assert parts.book is not None and parts.builder.drafts is not None
+    ids = [llm.engine.add_request(prompt, params) for prompt, params in work]
+    while not llm.engine.idle:
+        found |= {piece.request_id: piece.output for piece in llm.engine.step() if piece.output is not None}
+        for slot, live in llm.engine._live.items():
+            drawn = len(live.token_ids)
+            right = [*want[ids.index(live.request_id)][0][drawn : drawn + 3], 5, 5, 5][:3]
+            drafts = [source.randrange(512) if source.random() < 0.1 else token for token in right]
+            if drawn:
+                parts.book.tokens[slot] = drafts
+                parts.builder.drafts.tokens[slot] = torch.tensor(drafts, dtype=torch.int32)
+                parts.builder.drafts.rates[slot] = torch.tensor((0.9, 0.8, 0.7))
+    stats = parts.book.stats
+    assert stats.accepted > 0.5 * stats.tested > 0
+    return [result(found[request]) for request in ids]

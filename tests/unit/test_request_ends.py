@@ -214,7 +214,7 @@ def test_a_lower_number_goes_first_for_slots(llm: LLM) -> None:
 def test_the_last_in_order_is_put_back(tiny: Path) -> None:
     """Three requests grow to three blocks each, of seven; the highest number gives way, though it came first."""
     llm = engine(tiny, {"cache.num_blocks": 7, "scheduler.max_slots": 3})
-    params = replace(DRAWN, max_tokens=12, seed=1)
+    params = replace(DRAWN, max_tokens=12, seed=1, prompt_logprobs=0)
     last, first, middle = (llm.engine.add_request(tokens(n, 28), replace(params, priority=p))
                            for n, p in enumerate((7, -3, 2)))  # fmt: skip
     ends: list[int] = []
@@ -230,6 +230,7 @@ def test_the_last_in_order_is_put_back(tiny: Path) -> None:
     alone = llm.generate([tokens(place, 28) for place in range(3)], replace(params, max_tokens=5))
     for request, output in zip((last, first, middle), alone, strict=True):
         assert found[request].token_ids[:5] == output.token_ids
+        assert found[request].prompt_logprobs == output.prompt_logprobs  # scored once
 
 
 # -- cancelling ----------------------------------------------------------------------------------------------

@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from support.request_modes import COUPLED, DRAFTED, EXACT, engine, random_params, random_prompts, result
+from support.request_modes import (
+    DRAFTED,
+    EXACT,
+    Requests,
+    engine,
+    random_params,
+    random_prompts,
+    result,
+    with_good_drafts,
+)
 
 from tandem.engine.llm import LLM
-from tandem.engine.outputs import RequestOutput
 from tandem.sampling.params import SamplingParams
-
-Requests = list[tuple[list[int], SamplingParams]]
 
 
 def results(llm: LLM, requests: Requests) -> list[tuple[Any, ...]]:
@@ -44,27 +49,6 @@ def run_all(path: Path, modes: Mapping[str, Mapping[str, Any]], work: Requests) 
         llm.close()
     assert preempted and hits  # the modes are what they are called
     return found
-
-
-def with_good_drafts(path: Path, work: Requests, want: list[tuple[Any, ...]], seed: int) -> list[tuple[Any, ...]]:
-    """Coupled drafts that are mostly right, put in place of the model's: rows behind drafts decide most tokens."""
-    source, llm = random.Random(seed), engine(path, COUPLED)
-    parts, found = llm._assembly, dict[int, RequestOutput]()
-    assert parts.book is not None and parts.builder.drafts is not None
-    ids = [llm.engine.add_request(prompt, params) for prompt, params in work]
-    while not llm.engine.idle:
-        found |= {piece.request_id: piece.output for piece in llm.engine.step() if piece.output is not None}
-        for slot, live in llm.engine._live.items():
-            drawn = len(live.token_ids)
-            right = [*want[ids.index(live.request_id)][0][drawn : drawn + 3], 5, 5, 5][:3]
-            drafts = [source.randrange(512) if source.random() < 0.1 else token for token in right]
-            if drawn:
-                parts.book.tokens[slot] = drafts
-                parts.builder.drafts.tokens[slot] = torch.tensor(drafts, dtype=torch.int32)
-                parts.builder.drafts.rates[slot] = torch.tensor((0.9, 0.8, 0.7))
-    stats = parts.book.stats
-    assert stats.accepted > 0.5 * stats.tested > 0
-    return [result(found[request]) for request in ids]
 
 
 def check(path: Path, seed: int, count: int, modes: tuple[str, ...] = (*EXACT, *DRAFTED), longest: int = 18) -> None:

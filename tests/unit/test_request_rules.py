@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 from support.engines import Job, World, tokens
-from support.request_modes import CHUNKED, COUPLED, EXACT, OVERLAP, PREFIX, REJECTION, engine, random_params, result
+from support.request_modes import (
+    CHUNKED,
+    COUPLED,
+    EXACT,
+    OVERLAP,
+    PREFIX,
+    REJECTION,
+    engine,
+    random_params,
+    result,
+    with_good_drafts,
+)
 
 from tandem.engine.llm import LLM
 from tandem.engine.outputs import RequestOutput
@@ -191,6 +202,24 @@ def test_a_forced_token_that_breaks_the_form_ends_its_request(llm: LLM) -> None:
     results += llm.generate(["Well?", "Well?"], [replace(params, forced_token_ids=(t,)) for t in (y, 300)])
     assert [output.text for output in results[:2]] == ["no", "yes"]
     assert results[2].finish_reason == "error" and isinstance(results[2].error, RequestError)
+
+
+def test_every_row_behind_drafts_follows_the_rules_of_its_place(tiny: Path, plain: LLM) -> None:
+    """End tokens come one row after the last that must not hold them; holes lie between forced tokens; and so on."""
+    ends = {"logit_bias": {EOS: 100.0}, "stop_token_ids": (9,)}
+    text = plain.generate(tokens(5, 8), replace(DRAWN, max_tokens=12))[0].text
+    words = tuple(text[at : at + 2] for at in range(1, len(text) - 2, 2))
+    params = [
+        *(replace(GREEDY, max_tokens=12, min_tokens=least, **ends) for least in (1, 2, 3, 4, 6, 7)),
+        replace(DRAWN, max_tokens=12, forced_token_ids=(4, -1, 5, 6, -1, -1, 7, -1, 8, 9, 10, -1)),
+        *(replace(DRAWN, max_tokens=12, seed=seed, bad_words=words) for seed in (9, 10, 11)),
+        replace(DRAWN, max_tokens=12, logprobs=2, processed_logprobs=True, frequency_penalty=2.0),
+    ]
+    work = [(tokens(5, 8), each) for each in params]
+    want = [result(output) for output in plain.generate([prompt for prompt, _ in work], params)]
+    assert [len(tokens) for tokens, *_ in want[:6]] == [2, 3, 4, 5, 7, 8]
+    for seed in (1, 2):
+        assert with_good_drafts(tiny, work, want, seed) == want
 
 
 # -- logprobs of prompts -------------------------------------------------------------------------------------
