@@ -382,6 +382,6 @@ class Engine:
             "no token can be drawn",
             where=f"request {request.request_id}, after {int(self._parts.table.num_tokens[request.slot])} tokens",
             why="the logits of this request hold NaN, or every token is banned",
-            fix="check the weights, logit_bias, bad words and the grammar; other requests go on",
+            fix="check the weights, logit_bias, min_tokens, bad words and the grammar; other requests go on",
         )
         return Ending("error", preemptions, error)

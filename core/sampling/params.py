@@ -36,7 +36,7 @@ class SamplingParams:
         top_k: keeps at most this many tokens after top_p; -1 keeps all.
         max_tokens: longest output.
         min_tokens: the output does not end by a stop token, stop string or the model's end token before
-            this.
+            this; such tokens are not drawn sooner.
         stop: stop strings; the output ends just before the first one.  A single string is taken as one.
         stop_token_ids: tokens that end the output, besides the model's end token.
         ignore_eos: treat the model's end token as any other.
@@ -50,12 +50,12 @@ class SamplingParams:
             is off.
         presence_penalty, frequency_penalty: in -2..2; taken from the logits of tokens in the output, once, and for
             each time they occur.
-        bad_words: strings that the output does not contain.
-        n: number of outputs, 1 to 64.
+        bad_words: strings that the output's text does not contain, however tokens cut it; docs/REQUESTS.md.
+        n: number of outputs, 1 to 64; output i draws with seed + i.
         prompt_logprobs: None for none; n for the raw log-probability of each prompt token and of the n most likely.
-        forced_token_ids: the first output tokens, whatever would be drawn; -1 leaves a place free.
+        forced_token_ids: the first output tokens, whatever would be drawn or is banned; -1 leaves a place free.
         priority: requests of a lower number go first.
-        deadline_s: seconds from its arrival after which the request ends; None for no end.
+        deadline_s: seconds from its arrival after which the request ends with what it has; None for no end.
         structured: the form that the output must have, as a `StructuredSpec` or a mapping of its fields.
 
     Raises:
