@@ -132,7 +132,7 @@ def test_twelve_requests_in_three_ways(tiny: Path) -> None:
     """Two groups of prompts that begin alike."""
     shared = (tokens(31, 18), tokens(32, 9))
     prompts = [[*shared[n % 2], *tokens(40 + n, 1 + n)] if n % 3 else tokens(60 + n, 2 + n) for n in range(12)]
-    found, totals = hashes(Load(tiny, mixed_jobs(prompts, 7), 3, 8, (6, 80)), 3)
+    found, totals = hashes(Load(tiny, mixed_jobs(prompts, 7), 3, 8, (10, 80)), 3)
     assert len(found) == 1
     assert totals.preemptions > 0 and totals.hits > 0 and totals.accepted > 0
 
