@@ -36,7 +36,13 @@ class PrefixPlan:
 
 
 def plan_prefix(
-    options: EngineConfig, spec: CacheSpec, geometry: WindowGeometry, longest: int, page_bytes: int, block_bytes: int
+    options: EngineConfig,
+    spec: CacheSpec,
+    geometry: WindowGeometry,
+    longest: int,
+    page_bytes: int,
+    block_bytes: int,
+    kept: int,
 ) -> PrefixPlan:
     """Size the prefix cache.
 
@@ -45,6 +51,7 @@ def plan_prefix(
         spec, geometry: sized for running requests alone.
         longest: most tokens of a request.
         page_bytes, block_bytes: memory of a window page and of a main block in all layers.
+        kept: rows at the end of a prompt that bounded replay computes in any case; 0 without it.
 
     Returns:
         The plan.  Where no request could ever be served from the cache it is off, and the logger is warned.
@@ -64,7 +71,7 @@ def plan_prefix(
         blocks, pages = (2 * half // block_bytes, 0) if replay else (half // block_bytes, half // page_bytes)
         limits = dataclasses.replace(limits, max_blocks=blocks, max_pages=pages)
         plan = PrefixPlan(limits, 0 if cache.num_blocks else blocks, pages)
-    why = _hindrance(options, spec, geometry, longest, limits)
+    why = _hindrance(options, spec, geometry, longest, limits, kept)
     if not why:
         return plan
     given = [key for key in _OWN_OPTIONS if key in options.origins]
@@ -90,7 +97,7 @@ def _spare_pages(options: EngineConfig, spec: CacheSpec, page_bytes: int) -> int
 
 
 def _hindrance(
-    options: EngineConfig, spec: CacheSpec, geometry: WindowGeometry, longest: int, limits: PrefixLimits
+    options: EngineConfig, spec: CacheSpec, geometry: WindowGeometry, longest: int, limits: PrefixLimits, kept: int
 ) -> str:
     """Why no request can be resumed from the cache; empty if some can."""
     size = spec.block_size
@@ -107,7 +114,6 @@ def _hindrance(
         return "cache.num_blocks is 1, and a cached block and the one that follows are two"
     if limits.replay and most * size < blocks_for(limits.replay, size) * size + size:
         return f"replay computes {limits.replay} tokens again, and a request has at most {longest}"
-    kept = 0 if options.model.swa_replay == "off" else options.model.swa_keep or geometry.window + geometry.rollback
     if longest - 1 - kept < size:
         return f"model.swa_replay computes the last {kept} tokens of a prompt, and a request has at most {longest}"
     return ""

@@ -76,15 +76,30 @@ def size_engine(options: EngineConfig, text: TextConfig) -> Sizes:
         draft_tokens=drafts,
     )
     block, page = _block_bytes(text, spec), _page_bytes(text, spec)
-    prefix = plan_prefix(options, spec, geometry, longest, page, block)
+    replay = plan_replay(options.model.swa_replay, _kept_rows(options, text, geometry), text, geometry.rollback)
+    prefix = plan_prefix(options, spec, geometry, longest, page, block, replay.keep)
     spec = replace(
         spec, num_blocks=spec.num_blocks + prefix.blocks, num_window_blocks=spec.num_window_blocks + prefix.pages
     )
     if cache.memory_mib is not None:
         most = needed if prefix.limits is None else ((1 << 31) - 1) // cache.block_size
         spec = replace(spec, num_blocks=min(most, _blocks_in(cache.memory_mib, spec, page, block)))
-    replay = plan_replay(options.model.swa_replay, options.model.swa_keep, text, geometry.rollback)
     return Sizes(longest, spec, geometry, limits, replay, prefix.limits)
+
+
+def _drafts_made(text: TextConfig) -> int:
+    """Drafts that the checkpoint makes after each token."""
+    return text.dspark_block_size if text.num_nextn_predict_layers else 0
+
+
+def _kept_rows(options: EngineConfig, text: TextConfig, geometry: WindowGeometry) -> int | None:
+    """Rows of a prompt that bounded replay keeps.
+
+    By default they are enough for all drafts that the checkpoint makes, however many are in use: these change no text.
+    """
+    if options.model.swa_keep is not None or options.model.swa_replay == "off":
+        return options.model.swa_keep
+    return text.sliding_window + replace(geometry, max_draft=_drafts_made(text)).rollback
 
 
 def _draft_tokens(options: EngineConfig, text: TextConfig) -> int:
@@ -93,7 +108,7 @@ def _draft_tokens(options: EngineConfig, text: TextConfig) -> int:
     Raises:
         ConfigError: the checkpoint does not draft so many, or a step has no room for them.
     """
-    made = text.dspark_block_size if text.num_nextn_predict_layers else 0
+    made = _drafts_made(text)
     wanted = options.speculation.draft_tokens
     if wanted is not None and wanted > made:
         raise ConfigError(

@@ -23,8 +23,8 @@ from tandem.sampling.params import SamplingParams
 
 WINDOW, ROLLBACK, BOUNDARY, LAYERS = 8, 2, 4, 8  # of the tiny model without drafts
 KEEP = WINDOW + ROLLBACK
-COMPACT: Mapping[str, Any] = {"model.swa_replay": "compact"}
-MASK: Mapping[str, Any] = {"model.swa_replay": "mask"}
+COMPACT: Mapping[str, Any] = {"model.swa_replay": "compact", "model.swa_keep": KEEP}
+MASK: Mapping[str, Any] = {"model.swa_replay": "mask", "model.swa_keep": KEEP}
 
 
 def asks() -> list[Job]:

@@ -218,6 +218,15 @@ def test_a_text_chosen_by_rejection_has_plain_logits(tiny: Path, drawn_alone: tu
     same_all_seen(Bench(tiny).run(told), want)
 
 
+def test_drafts_under_bounded_replay(tiny: Path) -> None:
+    """How many rows of a prompt are kept does not depend on the drafts in use."""
+    asks, bounded = [greedy_jobs()[-1], Job(tokens(45, 20), GREEDY)], {"model.swa_replay": "compact"}
+    want = Bench(tiny, bounded).run(asks)
+    bench = drafting(tiny, want, model__swa_replay="compact", scheduler__max_chunk=11, scheduler__overlap="on")
+    same_all_seen(bench.run(asks), want)
+    assert bench.accepted > 5
+
+
 def test_the_watch_sees_a_changed_bit(tiny: Path, plain: dict[str, list[Seen]]) -> None:
     """The comparison itself: one logit that differs in its last bit is found."""
     want = plain["greedy"][0]
