@@ -124,19 +124,7 @@ def fit(config: EngineConfig, longest: int, count: int) -> EngineConfig:
     Args:
         longest: tokens of the longest request, prompt and output.
         count: requests.
-
-    Raises:
-        ConfigError: two steps in flight were asked for, or rows of drafts by measured times.
     """
-    for key, value, why in _UNTOLD:
-        section, name = key.split(".")
-        if getattr(getattr(config, section), name) == value:
-            raise ConfigError(
-                "a run cannot be recorded",
-                where=f"{key} = {value}, from {config.origins.get(key, 'argument')}",
-                why=why,
-                fix="leave the option out",
-            )
     chosen = config.speculation.draft_tokens
     drafts = 0 if "speculation.draft_tokens" not in config.origins else MOST_DRAFTS if chosen is None else chosen
     sizes = {
@@ -150,6 +138,19 @@ def fit(config: EngineConfig, longest: int, count: int) -> EngineConfig:
     values = {f"{section}.{key}": value for section, part in config.to_dict().items() for key, value in part.items()}
     own = {key: value for key, value in values.items() if key in config.origins}
     return load_config(env={}, args=sizes | own)
+
+
+def _require_told(config: EngineConfig) -> None:
+    """Refuse two steps in flight, and rows of drafts by measured times."""
+    for key, value, why in _UNTOLD:
+        section, name = key.split(".")
+        if getattr(getattr(config, section), name) == value:
+            raise ConfigError(
+                "a run cannot be recorded",
+                where=f"{key} = {value}, from {config.origins.get(key, 'argument')}",
+                why=why,
+                fix="leave the option out",
+            )
 
 
 def record(
@@ -170,9 +171,12 @@ def record(
         budget: bytes the trace may take.
         backend: an open backend; None opens the configured one.
     Raises:
-        TraceError: ``out`` is not empty.  ConfigError, CheckpointError, RequestError, CapacityError: as the engine.
+        TraceError: ``out`` is not empty.
+        ConfigError: also for two steps in flight, and for rows of drafts by measured times.
+        CheckpointError, RequestError, CapacityError: as the engine.
     """
     require_empty(out)
+    _require_told(config)
     directory = model_directory(config)
     tokenizer = Tokenizer.load(directory)
     tokens = [tokenizer.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
