@@ -34,7 +34,6 @@ from tandem.structured.spec import StructuredSpec
 PAIRS = "([xy]z){30}"  # every second token is forced: drafts follow the grammar, so such ones are taken
 FORCED = "(abc){20}"
 LETTERS = "[a-f]{40}"
-STRIDE = 4  # positions whose neighbours are tried around the ends of blocks
 
 
 def spoken() -> list[Job]:
@@ -150,7 +149,7 @@ def bad_logits(h: EngineHarness) -> None:
     driver = drafting(h)
     broken = driver.parts.runner.model = _Damages(driver)
     requests = [driver.add(job) for job in asked]
-    while (known := _drawn(driver, requests[1])) < 5:
+    while (known := driver.drawn(requests[1])) < 5:
         driver.step()
     # Rows of a request: its newest token, then its drafts; all of them follow the grammar, which allows one token.
     broken.row = 1 + driver.parts.model.drafts + 1
@@ -165,11 +164,6 @@ def bad_logits(h: EngineHarness) -> None:
         h.agree(f"beside NaN logits, request {place}", driver.outputs[requests[place]], want[place])
 
 
-def _drawn(driver: Driver, request: int) -> int:
-    state = driver.engine.export_request(request, with_caches=False)
-    return len(state.tokens) - state.prompt_len
-
-
 def moved_drafts(h: EngineHarness) -> None:
     """A request that leaves between two steps takes its drafts along, and goes on as it would have."""
     asked, want = spoken(), _drafted(h)
@@ -177,7 +171,7 @@ def moved_drafts(h: EngineHarness) -> None:
     target = drafting(h, cache__block_size=32, cache__window_block=4)
     for place in (1, 5, 6):
         request = source.add(asked[place])
-        while _drawn(source, request) < 2:
+        while source.drawn(request) < 2:
             source.step()
         state = RequestState.from_bytes(source.engine.export_request(request).to_bytes())
         sent = state.device.get("draft.tokens")
@@ -237,7 +231,7 @@ def prefix(h: EngineHarness) -> None:
     """
     stem = tokens(41, 48)
     mild = SamplingParams(temperature=0.7, seed=6, max_tokens=5, ignore_eos=True)
-    shared = sorted({edge + off for edge in (8, 24, 40) for off in (-1, 0, 1, STRIDE)})
+    shared = sorted({edge + off for edge in (8, 24, 40) for off in (-1, 0, 1, 4)})
     asked = [
         Job(stem[:count] + tokens(count, 3), (greedy(4), mild)[place % 2]) for place, count in enumerate(shared)
     ]

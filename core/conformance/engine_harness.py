@@ -95,6 +95,11 @@ class Driver:
         self.added[request] = job
         return request
 
+    def drawn(self, request: int) -> int:
+        """Tokens that a running request has so far."""
+        state = self.engine.export_request(request, with_caches=False)
+        return len(state.tokens) - state.prompt_len
+
     def step(self) -> list[StreamPiece]:
         """Run one step and keep the outputs of requests that ended."""
         pieces = self.engine.step()

@@ -114,7 +114,7 @@ def cancel(h: EngineHarness) -> None:
     in_prompt, decoding = tight.add(known[2]), tight.add(known[1])
     tight.step()
     _cancelled(tight, in_prompt, 0)
-    while not _drawn(tight, decoding):
+    while not tight.drawn(decoding):
         tight.step()
     expect(_cancelled(tight, decoding, 1) == h.alone[1].token_ids[:1] or not h.exact, "cancelled with other tokens")
     others = [tight.add(job) for job in (known[2], known[4], known[3], known[1])]
@@ -136,11 +136,6 @@ def _cancelled(driver: Driver, request: int, count: int | None = None) -> tuple[
         return ()
     expect(count in (None, len(output.token_ids)), f"cancelled with {len(output.token_ids)} tokens, want {count}")
     return output.token_ids
-
-
-def _drawn(driver: Driver, request: int) -> int:
-    state = driver.engine.export_request(request, with_caches=False)
-    return len(state.tokens) - state.prompt_len
 
 
 def _until_put_back(driver: Driver) -> int:
