@@ -4,7 +4,8 @@ The two take turns, round by round, in one process for each number of threads.  
 processors that schedule it, there is little to hide; on a device of its own a step hides all that the host does.
 Prints medians with the range over rounds; ``--json`` for machines.
 
-Usage: python benchmarks/overlap.py [--model DIR] [--batches 1 8 32] [--drafts 0 5] [--threads 1 2] [--rounds 7] [--json]
+Usage: python benchmarks/overlap.py [--model DIR] [--batches 1 8 32] [--drafts 0 5] [--threads 1 2] [--rounds 7]
+       [--json]
 """
 
 from __future__ import annotations

@@ -173,8 +173,17 @@ class BlockPool:
 
     def idle(self, ids: npt.ArrayLike) -> int:
         """How many of these blocks (int [n], distinct) only the cache holds."""
+        return int(np.count_nonzero(self.are_idle(ids)))
+
+    def is_idle(self, block: int) -> bool:
+        """Whether only the cache holds a block."""
+        return bool(self._kept[block] and self._refs[block] == 1)
+
+    def are_idle(self, ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """bool [n], which of these blocks (int [n]) only the cache holds."""
         held = self._checked(ids)
-        return int(np.count_nonzero(self._kept[held] & (self._refs[held] == 1)))
+        found: npt.NDArray[np.bool_] = self._kept[held] & (self._refs[held] == 1)
+        return found
 
     def _put_back(self, freed: Ids) -> None:
         self._stack[self._free : self._free + len(freed)] = freed

@@ -8,6 +8,7 @@ rest of its state follows from the tokens.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -324,47 +325,57 @@ class PrefixCache:
     def clear(self) -> None:
         """Give up everything."""
         while (leaf := self._tree.pop_leaf()) is not None:
-            self._remove(leaf)
+            self._tree.remove(leaf)
+            self._drop([leaf])
 
     def _give_up_blocks(self, goal: int) -> None:
         pool = self._pools.main
         busy: list[Node] = []  # leaves that a request holds: giving them up frees nothing
-        while pool.num_free < goal:
+        removed: list[Node] = []
+        free = pool.num_free
+        while free < goal:
             leaf = self._tree.pop_leaf()
             if leaf is None:
                 # Idle blocks are left only above busy leaves; their cache entries go for them.
                 leaf = busy.pop(0)
-            elif not pool.idle([leaf.block]):
+            elif pool.is_idle(leaf.block):
+                free += 1
+            else:
                 busy.append(leaf)
                 continue
-            self._remove(leaf)
+            self._tree.remove(leaf)
+            removed.append(leaf)
+        self._drop(removed)
         for leaf in busy:
             self._tree.requeue(leaf)
 
     def _give_up_pages(self, goal: int) -> None:
-        pool = self._pools.window
-        chosen, free = [], pool.num_free
-        for node in self._order.in_order():
-            if free >= goal:
+        pool, order = self._pools.window, self._order.in_order()
+        chosen: list[Node] = []
+        free = pool.num_free
+        while free < goal:
+            some = _with_pages(order, goal - free)
+            if not some:
                 break
-            if node.pages is not None and (idle := pool.idle(node.pages)):
-                chosen.append(node)
-                free += idle
-        for node in chosen:
-            self._drop_pages(node)
+            owner = np.repeat(np.arange(len(some)), [len(pages) for _, pages in some])
+            idle = np.bincount(owner[pool.are_idle(np.concatenate([pages for _, pages in some]))], minlength=len(some))
+            chosen += [node for (node, _), count in zip(some, idle.tolist(), strict=True) if count]
+            free += int(idle.sum())
+        self._drop_pages(chosen)
 
-    def _drop_pages(self, node: Node) -> None:
-        if node.pages is not None:
-            self._pools.window.drop(node.pages)
-            self._stats.evicted_pages += len(node.pages)
+    def _drop_pages(self, nodes: Sequence[Node]) -> None:
+        pages = np.concatenate([_NO_IDS, *(node.pages for node in nodes if node.pages is not None)])
+        self._pools.window.drop(pages)
+        self._stats.evicted_pages += len(pages)
+        for node in nodes:
             self._order.remove(node)
             node.pages = None
 
-    def _remove(self, leaf: Node) -> None:
-        self._drop_pages(leaf)
-        self._tree.remove(leaf)
-        self._pools.main.drop([leaf.block])
-        self._stats.evicted_blocks += 1
+    def _drop(self, nodes: Sequence[Node]) -> None:
+        """Let go of what nodes held that the tree has lost."""
+        self._drop_pages(nodes)
+        self._pools.main.drop([node.block for node in nodes])
+        self._stats.evicted_blocks += len(nodes)
 
     def check(self) -> None:
         """Recount everything, for tests and long runs.
@@ -373,3 +384,15 @@ class PrefixCache:
             AccountingError: the pools, the nodes and the order of giving up disagree.
         """
         recount(self._pools, self._tree, self._order)
+
+
+def _with_pages(nodes: Iterable[Node], count: int) -> list[tuple[Node, Int32]]:
+    """The next nodes that hold pages, until they hold ``count``: fewer nodes can never free so many."""
+    found = []
+    for node in nodes:
+        if node.pages is not None:
+            found.append((node, node.pages))
+            count -= len(node.pages)
+            if count <= 0:
+                break
+    return found
