@@ -55,7 +55,10 @@ PLAIN = Identity()
 
 def pack(fields: Iterable[bytes]) -> bytes:
     """Fields in one string, each after its length, so that no two lists of fields look alike."""
-    return b"".join(len(field).to_bytes(8, "little") + field for field in fields)
+    parts: list[bytes] = []
+    for field in fields:
+        parts += (len(field).to_bytes(8, "little"), field)
+    return b"".join(parts)
 
 
 def block_key(fingerprint: bytes, parent: bytes, tokens: Int32, context: bytes) -> bytes:

@@ -276,7 +276,7 @@ class PrefixCache:
         first, end = index * size + self._skip, (index + 1) * size
         if first < end and (first < window.first[slot] or end > window.end[slot]):
             return False
-        node.pages = window.table[slot, np.arange(first, end) % window.columns]
+        node.pages = window.pages(slot, first, end)
         self._order.cool(node)
         return True
 

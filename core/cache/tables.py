@@ -224,9 +224,15 @@ class WindowTable(_Mirror):
 
     def blocks(self, slot: int) -> Int32:
         """Ids held by a slot in position order."""
-        pages = np.arange(int(self.first[slot]), int(self.end[slot]))
-        ids: Int32 = self.table[slot, pages % self.columns]
-        return ids
+        return self.pages(slot, int(self.first[slot]), int(self.end[slot]))
+
+    def pages(self, slot: int, first: int, end: int) -> Int32:
+        """A copy of the ids of pages ``first .. end - 1``, no more than a row has entries."""
+        at, count = first % self.columns, end - first
+        row: Int32 = self.table[slot]
+        if at + count <= self.columns:
+            return row[at : at + count].copy()
+        return np.concatenate((row[at:], row[: at + count - self.columns]))
 
     def keep_from(self, length: int) -> int:
         """Lowest position that a sequence of ``length`` computed tokens may still read or rewrite."""

@@ -313,7 +313,10 @@ class Engine:
         tested = np.minimum(draws.counts - 1, np.where(kept < counts, kept, draws.counts - 1))
         slots, accepted = draws.slots[decoded], np.minimum(counts - 1, tested)[decoded]
         book.verified(slots, tested[decoded], accepted, self._parts.table.ruled[slots])
-        book.take(draws.slots[alive], queued.drafts.result()[alive], queued.rates.result()[alive])
+        slots, drafts, rates = draws.slots, queued.drafts.result(), queued.rates.result()
+        if not alive.all():
+            slots, drafts, rates = slots[alive], drafts[alive], rates[alive]
+        book.take(slots, drafts, rates)
         if book.budget.curve is not None:
             forward_s = handle.forward.result().seconds
             book.budget.curve.observe(plan.total_rows, len(draws.slots), forward_s, queued.seconds)
