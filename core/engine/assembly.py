@@ -57,6 +57,7 @@ class Assembly:
     max_model_len: int
     book: SpeculationBook | None
     compiler: Compiler
+    device_lane: Lane
     text_lane: Lane
     overlap: bool
 
@@ -72,7 +73,7 @@ class Assembly:
 
     def close(self) -> None:
         """Release the backend and the mapped files."""
-        self.runner.lane.close()
+        self.device_lane.close()
         self.text_lane.close()
         self.compiler.close()
         self.plan.backend.close()
@@ -213,6 +214,7 @@ def connect(
         max_model_len=sizes.max_model_len,
         book=book,
         compiler=Compiler(tokenizer, vocab),
+        device_lane=lane,
         text_lane=ThreadLane("tandem-text") if overlap else InlineLane(),
         overlap=overlap,
     )

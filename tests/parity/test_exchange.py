@@ -41,7 +41,7 @@ def pages(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_decoding_elsewhere_gives_the_tokens_of_an_undivided_run(model: Path, pages: Path) -> None:
-    llm = LLM(model, backend="cpu")
+    llm = LLM(model, backend="cpu", options={"speculation.draft_tokens": 0})  # as pages are made and continued
     whole = llm.generate(PROMPTS, PARAMS)
     llm.close()
     there = import_pages(engine(model, **OTHER_SIZES), pages, CompositeBackend(use_native=False))

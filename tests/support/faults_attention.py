@@ -272,7 +272,7 @@ LATENT = [
         lambda x, norm, eps, cos_sin, *rest: (x, norm, eps, _still(cos_sin), *rest))}),
     edit(14, "index query from the latent before its norm", ATTENTION, "Attention.forward",
          "self.indexer.forward(x, latent_q,",
-         'self.indexer.forward(x, self._quantize(linear["wq_a"](xq, self.wq_a, BF16), QFormat.MXFP8),'),
+         'self.indexer.forward(x, self._quantize(self._linear["wq_a"](xq, self.wq_a, BF16), QFormat.MXFP8),'),
 ]  # fmt: skip
 
 FAULTS = [*PROJECTION, *ROTATION, *COMPRESSION, *CORE, *CACHES, *LATENT, *REUSE]

@@ -127,10 +127,10 @@ def test_a_named_model_wins_file_before_environment_before_flag(
     assert opened("--set", f"model.path={places['flag']}") == places["flag"]
 
 
-@pytest.mark.parametrize("command", ["generate", "chat", "bench"])
+@pytest.mark.parametrize("command", ["generate", "chat", "bench decode"])
 def test_help_says_so(command: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit):
-        main([command, "--help"])
+        main([*command.split(), "--help"])
     assert "default: the small model that comes with Tandem" in " ".join(capsys.readouterr().out.split())
 
 
