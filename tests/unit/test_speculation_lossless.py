@@ -22,6 +22,7 @@ from support.lossless import (
     same_seen,
     texts_of,
 )
+from support.shipped import text_ids
 
 from tandem.sampling.params import SamplingParams
 
@@ -119,9 +120,11 @@ def test_coupled_is_plain_decoding_at_every_temperature(
 @pytest.mark.slow
 @pytest.mark.parametrize("overlap", ["off", "on"])
 def test_coupled_with_preemption(tiny: Path, overlap: str) -> None:
-    want = Bench(tiny).run(jobs())
-    bench = drafting(tiny, want, speculation__accept="coupled", scheduler__overlap=overlap, cache__num_blocks=6)
-    same_all_seen(bench.run(jobs()), want)
+    known = [*jobs(), *ruled_jobs()]
+    want = Bench(tiny, {"scheduler.max_slots": 16}).run(known)
+    options = TIGHT | {"cache__num_blocks": 11}  # what the longest needs
+    bench = drafting(tiny, want, speculation__accept="coupled", scheduler__overlap=overlap, **options)
+    same_all_seen(bench.run([replace(job, arrival=n % 4) for n, job in enumerate(known)]), want)
     assert bench.accepted > 20 and bench.engine.stats.preemptions > 0
 
 
@@ -225,6 +228,20 @@ def test_drafts_under_bounded_replay(tiny: Path) -> None:
     bench = drafting(tiny, want, model__swa_replay="compact", scheduler__max_chunk=11, scheduler__overlap="on")
     same_all_seen(bench.run(asks), want)
     assert bench.accepted > 5
+
+
+@pytest.mark.slow
+def test_the_shipped_model_with_every_number_of_drafts() -> None:
+    """Trained weights, blocks of five, drafts of the model's own module, prompts longer than its window."""
+    asks = [
+        Job(text_ids(length, start), SamplingParams(temperature=t, seed=start, max_tokens=20, logprobs=1))
+        for length, start, t in ((24, 0, 0.0), (70, 20, 0.0), (1, 0, 0.0), (33, 50, 0.8))
+    ]
+    want = Bench(None).run(asks)
+    for drafts in range(1, 6):
+        bench = Bench(None, {"speculation.draft_tokens": drafts, "speculation.accept": "coupled"})
+        same_all_seen(bench.run(asks), want)
+        assert bench.accepted > 20
 
 
 def test_the_watch_sees_a_changed_bit(tiny: Path, plain: dict[str, list[Seen]]) -> None:
