@@ -75,7 +75,7 @@ def test_words_across_token_borders_never_appear(tiny: Path, plain: LLM, name: s
     """Words are taken from what would be written, across the borders of its tokens, and again from what is then."""
     llm = plain if name == "plain" else engine(tiny, {**REJECTION, **OVERLAP})
     words, prompts = list[str](), ["Once upon", "The cat"]
-    for _ in range(3):
+    for _ in range(2):
         params = SamplingParams(temperature=0.8, seed=4, max_tokens=10, ignore_eos=True, bad_words=tuple(words))
         for output in llm.generate(prompts, params):
             assert output.error is None and len(output.token_ids) == 10
@@ -85,7 +85,7 @@ def test_words_across_token_borders_never_appear(tiny: Path, plain: LLM, name: s
                 middle = two[len(two) // 2 - 1 : len(two) // 2 + 1]
                 if middle.strip() and "\ufffd" not in middle:
                     words.append(middle)
-    assert len(words) > 6
+    assert len(words) > 4
 
 
 def test_everything_banned_ends_in_an_error_of_that_request(plain: LLM) -> None:

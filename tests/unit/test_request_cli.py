@@ -20,8 +20,8 @@ from tandem.sampling.params import SamplingParams
 Capture = pytest.CaptureFixture[str]
 OPTIONS = {"model.max_model_len": 64, "scheduler.max_slots": 4}
 SMALL = ("--backend", "cpu", "--set", "model.max_model_len=64", "--set", "scheduler.max_slots=4")
-PARAMS: dict[str, Any] = {"max_tokens": 5, "seed": 5, "ignore_eos": True, "processed_logprobs": True, "top_k": 9}
-FLAGS = ("--max-tokens", "5", "--seed", "5", "--ignore-eos", "--processed-logprobs", "--top-k", "9")
+PARAMS: dict[str, Any] = {"max_tokens": 3, "seed": 5, "ignore_eos": True, "processed_logprobs": True, "top_k": 9}
+FLAGS = ("--max-tokens", "3", "--seed", "5", "--ignore-eos", "--processed-logprobs", "--top-k", "9")
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +58,8 @@ def test_each_flag_sets_its_parameter() -> None:
 
 
 def test_several_outputs_and_all_logprobs(tiny: Path, llm: LLM, capsys: Capture) -> None:
-    want = llm.generate("Once upon", SamplingParams(n=3, logprobs=2, prompt_logprobs=1, **PARAMS))[0]
-    flags = ("--n", "3", "--logprobs", "2", "--prompt-logprobs", "1")
+    want = llm.generate("Once upon", SamplingParams(n=2, logprobs=2, prompt_logprobs=1, **PARAMS))[0]
+    flags = ("--n", "2", "--logprobs", "2", "--prompt-logprobs", "1")
     assert generate(tiny, *flags, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     for found, copy in zip([result, *result["others"]], want.copies, strict=True):
@@ -74,13 +74,13 @@ def test_several_outputs_and_all_logprobs(tiny: Path, llm: LLM, capsys: Capture)
     # For people: the prompt's table, then each output with its own.
     assert generate(tiny, *flags) == 0
     out, err = capsys.readouterr()
-    assert "15 drawn" in err
+    assert "6 drawn" in err
     shown = [line.split()[0] for line in out.splitlines() if re.match(r" +(token|\d+)  ", line)]
     tables = [["token", *map(str, want.prompt_token_ids[1:])]]
     tables += [["token", *map(str, copy.token_ids)] for copy in want.copies]
     assert shown == [word for table in tables for word in table]
     for copy in want.copies:
-        assert f"--- {copy.copy + 1} of 3\n{copy.text}\n" in out
+        assert f"--- {copy.copy + 1} of 2\n{copy.text}\n" in out
 
 
 def test_streams_of_several_outputs_name_the_copy(tiny: Path, llm: LLM, capsys: Capture) -> None:
@@ -109,7 +109,7 @@ def test_a_banned_token_that_is_forced_has_no_finite_logprob() -> None:
         (("--presence-penalty", "3"), ("SamplingParams.presence_penalty",)),
         (("--frequency-penalty", "nan"), ("SamplingParams.frequency_penalty",)),
         (("--bad-word", ""), ("SamplingParams.bad_words",)),
-        (("--min-tokens", "9"), ("SamplingParams.min_tokens", "max_tokens (5)")),
+        (("--min-tokens", "9"), ("SamplingParams.min_tokens", "max_tokens (3)")),
         (("--deadline", "0"), ("SamplingParams.deadline_s",)),
         (("--prompt-logprobs", "-1"), ("SamplingParams.prompt_logprobs",)),
         (("--draft-tokens", "many"), ("speculation.draft_tokens", "many")),

@@ -48,7 +48,7 @@ def drafts(tiny: Path) -> LLM:
     return engine(tiny, {**REJECTION, **OVERLAP, **CHUNKED, **PREFIX})
 
 
-@pytest.fixture(params=["plain", "drafts"])
+@pytest.fixture(params=[pytest.param("plain", marks=pytest.mark.slow), "drafts"])
 def llm(request: pytest.FixtureRequest) -> LLM:
     found: LLM = request.getfixturevalue(request.param)
     assert found._assembly.eos_id == EOS
@@ -210,16 +210,15 @@ def test_every_row_behind_drafts_follows_the_rules_of_its_place(tiny: Path, plai
     text = plain.generate(tokens(5, 8), replace(DRAWN, max_tokens=12))[0].text
     words = tuple(text[at : at + 2] for at in range(1, len(text) - 2, 2))
     params = [
-        *(replace(GREEDY, max_tokens=12, min_tokens=least, **ends) for least in (1, 2, 3, 4, 6, 7)),
+        *(replace(GREEDY, max_tokens=12, min_tokens=least, **ends) for least in (2, 3, 7)),
         replace(DRAWN, max_tokens=12, forced_token_ids=(4, -1, 5, 6, -1, -1, 7, -1, 8, 9, 10, -1)),
-        *(replace(DRAWN, max_tokens=12, seed=seed, bad_words=words) for seed in (9, 10, 11)),
+        *(replace(DRAWN, max_tokens=12, seed=seed, bad_words=words) for seed in (9, 10)),
         replace(DRAWN, max_tokens=12, logprobs=2, processed_logprobs=True, frequency_penalty=2.0),
     ]
     work = [(tokens(5, 8), each) for each in params]
     want = [result(output) for output in plain.generate([prompt for prompt, _ in work], params)]
-    assert [len(tokens) for tokens, *_ in want[:6]] == [2, 3, 4, 5, 7, 8]
-    for seed in (1, 2):
-        assert with_good_drafts(tiny, work, want, seed) == want
+    assert [len(tokens) for tokens, *_ in want[:3]] == [3, 4, 8]
+    assert with_good_drafts(tiny, work, want, 1) == want
 
 
 # -- logprobs of prompts -------------------------------------------------------------------------------------
@@ -291,7 +290,7 @@ def moved(source: LLM, target: LLM, work: list[tuple[list[int], SamplingParams]]
 
 def check_moves(plain: LLM, path: Path, seed: int, target: dict[str, Any], at: tuple[int, ...], longest: int) -> None:
     source = random.Random(seed)
-    work = [(tokens(n, 4 + 6 * n), random_params(source, ["e", "t", "a", "an"], longest)) for n in range(6)]
+    work = [(tokens(n, 4 + 7 * n), random_params(source, ["e", "t", "a", "an"], longest)) for n in range(5)]
     want = [result(output) for output in plain.generate(*zip(*work, strict=True))]  # type: ignore[arg-type]
     one, other = engine(path, EXACT["overlap-coupled-chunked-prefix"]), engine(path, target)
     for steps in at:
@@ -299,7 +298,7 @@ def check_moves(plain: LLM, path: Path, seed: int, target: dict[str, Any], at: t
 
 
 def test_requests_that_move_go_on_to_the_same_end(tiny: Path, plain: LLM) -> None:
-    check_moves(plain, tiny, 3, {**COUPLED, "cache.block_size": 32}, (3,), 9)
+    check_moves(plain, tiny, 3, {**COUPLED, "cache.block_size": 32}, (3,), 7)
 
 
 @pytest.mark.slow
