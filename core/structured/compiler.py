@@ -180,7 +180,8 @@ class Compiler:
             if self._closed:
                 return _failed(closing())
             if len(self._pending) >= self._budget.waiting:
-                return _failed(unusable(f"{self._budget.waiting} other grammars are waiting to be made"))
+                why = f"{self._budget.waiting} other grammars are waiting to be made"
+                return _failed(unusable(why, "send it again later"))
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._budget.workers, thread_name_prefix="tandem-grammar")
             future = self._pending[key] = self._pool.submit(self._make, key)

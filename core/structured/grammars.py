@@ -64,13 +64,13 @@ def matcher(tokenizer: llguidance.LLTokenizer, grammar: str, limits: llguidance.
     return found
 
 
-def unusable(why: str) -> RequestError:
+def unusable(why: str, fix: str = "correct or simplify it") -> RequestError:
     """The error of a form that has no grammar."""
     return RequestError(
         "the form asked of the output cannot be used",
         where="StructuredSpec.schema",
         why=why,
-        fix="correct or simplify it",
+        fix=fix,
     )
 
 

@@ -208,10 +208,34 @@ def test_random_forms_are_kept(compiler: Compiler) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("drafts", [PLAIN, DRAFTS], ids=["plain", "drafts"])
-def test_500_random_forms_are_kept(compiler: Compiler, drafts: Any) -> None:
+def test_500_random_forms_are_kept(drafts: Any) -> None:
+    compiler = Compiler(tokenizer(), 512, Budget(waiting=500))
     pressure = {"cache.num_blocks": 60, "scheduler.max_slots": 20}
     llm = open_engine(shipped_model(), drafts, OVERLAP, pressure, compiler=compiler)
     cases = random_cases(500, seed=2)
     share = check_outputs(cases, generator(llm, "Then he wrote:", 200, free=20), compiler)
     print(f"{share:.3f} of 500 ended; {llm.engine.stats}")
     assert share >= 0.6 and llm.engine.stats.preemptions > 0
+    compiler.close()
+
+
+@pytest.mark.slow
+def test_drafts_that_obey_the_masks_are_accepted_more(compiler: Compiler) -> None:
+    """Without masks on drafts a form that the drafter would not write by itself stops them all."""
+    spec = StructuredSpec("json", {"type": "array", "items": {"type": "integer"}, "minItems": 8})
+    prompt = tokenizer().encode("Then he wrote:")
+    work = [
+        (prompt, SamplingParams(temperature=temperature, seed=1, max_tokens=40, structured=spec))
+        for temperature in (0.0, 1.0)
+    ]
+    means = []
+    for masked in (True, False):
+        llm = open_engine(shipped_model(), DRAFTS, compiler=compiler)
+        drafting = llm.engine._parts.runner._drafting
+        assert drafting is not None
+        if not masked:
+            drafting._bits = lambda walkers, count: None  # type: ignore[method-assign]
+        run(llm, work)
+        means.append(llm.engine.metrics()["speculation"]["mean_accepted"])
+    print(f"accepted drafts a step: {means[0]:.2f} with masks, {means[1]:.2f} without")
+    assert means[0] > 2 * means[1]
