@@ -58,7 +58,10 @@ def budgets(llm: LLM) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("options", [(DRAFTS,), (COUPLED, OVERLAP)], ids=["greedy", "coupled"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param((DRAFTS,), id="greedy", marks=pytest.mark.slow), pytest.param((COUPLED, OVERLAP), id="coupled")],
+)
 def test_texts_are_those_of_plain_decoding(tiny: Path, known: None, options: tuple[Any, ...]) -> None:
     """Six requests of which four end early, so that budgets are tight first and loose later."""
     temperature = 0.0 if options == (DRAFTS,) else 1.0
