@@ -203,7 +203,7 @@ def test_random_forms_are_kept(compiler: Compiler) -> None:
     """Twelve forms and two free requests, with drafts and overlap."""
     llm = open_engine(shipped_model(), DRAFTS, OVERLAP, compiler=compiler)
     cases = random_cases(12, seed=4)
-    assert check_outputs(cases, generator(llm, "Then he wrote:", 20, free=2, gap=1), compiler) >= 0.5
+    assert check_outputs(cases, generator(llm, "Then he wrote:", 24, free=2, gap=1), compiler) >= 0.5
 
 
 @pytest.mark.slow
