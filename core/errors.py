@@ -20,7 +20,7 @@ class TandemError(Exception):
 
     def __init__(self, what: str, *, where: str, why: str, fix: str) -> None:
         self.what, self.where, self.why, self.fix = what, where, why, fix
-        super().__init__(f"{what}. Where: {where}. Why: {why}. Fix: {fix}.")
+        super().__init__(f"{what}. Where: {where}. Why: {why}. Fix: {fix}{'' if fix.endswith('?') else '.'}")
 
     def to_dict(self) -> dict[str, str]:
         """The four parts and the error's class name, for machine-readable output."""

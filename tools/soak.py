@@ -242,7 +242,8 @@ def failures(result: Mapping[str, Any]) -> list[str]:
     found = list(result["wrong"])
     if result["memory_growth"] > GROWTH:
         found.append(f"memory grew by {result['memory_growth']:.1%} after the warm-up")
-    found += [f"no request {name}" for name in ("finished", "cancelled", "refused", "preemptions") if not result[name]]
+    kinds = ("finished", "cancelled", "refused", "preemptions")
+    found += [f"{name}: none, so nothing is shown of them; run longer" for name in kinds if not result[name]]
     return found
 
 

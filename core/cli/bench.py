@@ -34,7 +34,7 @@ def _add_phase(parser: argparse.ArgumentParser) -> None:
     add_engine_flags(parser)
     parser.add_argument("--batch", type=positive, default=1, help="requests at once (%(default)s)")
     parser.add_argument("--prompt-tokens", type=positive, default=128, help="length of each prompt (%(default)s)")
-    parser.add_argument("--steps", type=positive, default=64, help="decode steps per round (%(default)s)")
+    parser.add_argument("--steps", type=positive, default=64, help="decode: tokens of a request a round (%(default)s)")
     parser.add_argument("--rounds", type=positive, default=5, help="rounds after one warm-up (%(default)s)")
     parser.set_defaults(handler=run)
 

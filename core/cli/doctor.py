@@ -22,7 +22,7 @@ from tandem.contract.registry import clash, collect
 from tandem.contract.versions import UNKNOWN, VersionRow, installed, label_of, matrix
 from tandem.errors import TandemError, VersionError
 
-PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "cffi", "deepseek-recipe")
+PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "cffi", "deepseek-recipe", "llguidance")
 PATIENCE = 300.0  # seconds for the second process; a slow disk needs one for torch
 
 

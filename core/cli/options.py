@@ -33,7 +33,11 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", metavar="FILE", help="engine options as TOML or JSON")
     parser.add_argument(
-        "--set", metavar="SECTION.FIELD=VALUE", action="append", default=[], help="one engine option; repeatable"
+        "--set",
+        metavar="SECTION.FIELD=VALUE",
+        action="append",
+        default=[],
+        help="one engine option, repeatable; an unknown name lists them",
     )
     parser.add_argument(
         "--draft-tokens", metavar="N", help="drafts verified a step, 0 for none: --set speculation.draft_tokens=N"

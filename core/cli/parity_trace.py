@@ -60,7 +60,7 @@ def _size(text: str) -> int:
     try:
         return parse_size(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 64MB") from error
 
 
 def run_record(arguments: argparse.Namespace) -> int:

@@ -111,7 +111,7 @@ class SamplingParams:
                     "a sampling parameter is not known",
                     where=f"SamplingParams.{name}",
                     why="there is no parameter of that name",
-                    fix=f"did you mean '{near[0]}'" if near else f"use one of {', '.join(known)}",
+                    fix=f"did you mean '{near[0]}'?" if near else f"use one of {', '.join(known)}",
                 )
         values = dict(raw)
         bias = values.get("logit_bias")

@@ -176,7 +176,7 @@ def _is_token(value: object) -> bool:
 
 def _unknown(name: str, found: object, known: Sequence[str]) -> RequestError:
     near = difflib.get_close_matches(str(found), known, n=1)
-    fix = f"did you mean '{near[0]}'" if near else f"use one of {', '.join(known)}"
+    fix = f"did you mean '{near[0]}'?" if near else f"use one of {', '.join(known)}"
     return _error(name, f"found {_shown(found)}, which is not known", fix)
 
 

@@ -24,7 +24,8 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:core|backends|csrc|tests|docs|examples|ci)/[\w./*]*)(?:: ([\w.]+))?`")
 DOCUMENTS = ["README.md"]
 DOCUMENTS += [f"docs/{name}.md" for name in ("CONTRACT", "PORTING", "TOUR", "ORACLE", "PARITY")]
-DOCUMENTS += ["docs/PREFIX_CACHE.md", "docs/REPLAY.md", "docs/REQUESTS.md"]
+DOCUMENTS += ["docs/PREFIX_CACHE.md", "docs/REPLAY.md", "docs/REQUESTS.md", "docs/SPECULATION.md"]
+DOCUMENTS += ["docs/STRUCTURED.md"]
 
 
 @cache

@@ -259,7 +259,7 @@ def test_composite_of_no_op(monkeypatch: pytest.MonkeyPatch) -> None:
         Plan(Picky(use_native=False))
     assert str(caught.value) == (
         "TANDEM_COMPOSITE names an op that does not exist. Where: environment TANDEM_COMPOSITE. "
-        "Why: 'moe_expert' is not in the contract. Fix: did you mean moe_experts?."
+        "Why: 'moe_expert' is not in the contract. Fix: did you mean moe_experts?"
     )
 
 
