@@ -73,6 +73,8 @@ class EngineConfig:
             )
         if cache.prefix == "off" and cache.prefix_mib is not None:
             raise self._refuse("cache.prefix_mib", "given only with cache.prefix on")
+        if cache.prefix == "off" and cache.prefix_state != "stored":
+            raise self._refuse("cache.prefix_state", "stored while cache.prefix is off, which leaves nothing to replay")
         for key in ("speculation.step_ms", "speculation.token_ms"):
             if _get(self, key) is not None and self.speculation.verify != "scheduled":
                 raise self._refuse(key, "given only with speculation.verify scheduled, which is what it bounds")

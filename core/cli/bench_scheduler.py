@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from tandem.cli.fake_device import FIRST_TOKEN, Clock, fake_engine
 from tandem.cli.options import positive
-from tandem.errors import ConfigError
+from tandem.cli.plots import new_figure, save
 from tandem.sampling.params import SamplingParams
 
 RUNNING = (1, 16, 64, 256, 1024, 4096)
@@ -203,15 +203,9 @@ def plot(rows: Sequence[Mapping[str, Any]], file: str) -> None:
     """Draw the time of a step for each request, a line for each configuration.
 
     Raises:
-        ConfigError: matplotlib is not installed.
+        ConfigError: matplotlib is not installed, or the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            "the plot cannot be drawn", where="--plot", why=str(error), fix="pip install matplotlib, or leave it out"
-        ) from error
-    figure = Figure(figsize=(7, 4))
+    figure = new_figure()
     axes = figure.add_subplot()
     for drafts, prefix in dict.fromkeys((row["drafts"], row["prefix"]) for row in rows):
         own = [row for row in rows if (row["drafts"], row["prefix"]) == (drafts, prefix)]
@@ -221,4 +215,4 @@ def plot(rows: Sequence[Mapping[str, Any]], file: str) -> None:
         )
     axes.set(xscale="log", yscale="log", xlabel="running requests", ylabel="us of a step for each request")
     axes.legend()
-    figure.savefig(file)
+    save(figure, file)

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tandem.cli.options import positive
-from tandem.errors import ConfigError
+from tandem.cli.options import integer, positive
+from tandem.cli.plots import new_figure, save
 from tandem.speculation.simulate import POLICIES, SHAPES, Outcome, sweep
 
 CORRELATIONS = (0.0, 0.3, 0.6, 0.9, 0.99)
@@ -26,10 +26,10 @@ def add_parser(subjects: Any) -> None:
     )
     parser.add_argument("--batches", type=positive, nargs="+", default=BATCHES, help="requests at once")
     parser.add_argument("--shapes", choices=SHAPES, nargs="+", default=SHAPES, help="of the random cost curves")
-    parser.add_argument("--drafts", type=positive, default=5, help="drafts of a request in a step (%(default)s)")
+    parser.add_argument("--drafts", type=integer(1, 64), default=5, help="drafts of a request in a step (%(default)s)")
     parser.add_argument("--steps", type=positive, default=256, help="steps of each engine (%(default)s)")
     parser.add_argument("--noise", type=float, default=0.0, help="error of the confidences, in log-odds (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of everything random (%(default)s)")
+    parser.add_argument("--seed", type=integer(0, (1 << 64) - 1), default=0, help="of everything random (%(default)s)")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--plot", metavar="FILE", help="also draw the shares by batch; needs matplotlib")
     parser.set_defaults(handler=run)
@@ -89,15 +89,9 @@ def plot(outcomes: Sequence[Outcome], file: str) -> None:
     """Draw the scheduled share by batch, a line for each correlation.
 
     Raises:
-        ConfigError: matplotlib is not installed.
+        ConfigError: matplotlib is not installed, or the file cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            "the plot cannot be drawn", where="--plot", why=str(error), fix="pip install matplotlib, or leave it out"
-        ) from error
-    figure = Figure(figsize=(7, 4))
+    figure = new_figure()
     axes = figure.add_subplot()
     for correlation in dict.fromkeys(o.correlation for o in outcomes):
         own = [o for o in outcomes if o.correlation == correlation]
@@ -107,4 +101,4 @@ def plot(outcomes: Sequence[Outcome], file: str) -> None:
     axes.axhline(0.98, linestyle=":", color="grey")
     axes.set(xscale="log", xlabel="requests", ylabel="share of the oracle")
     axes.legend()
-    figure.savefig(file)
+    save(figure, file)

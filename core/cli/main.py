@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tandem.cli import autoload
 from tandem.cli.notes import show_notes
-from tandem.errors import TandemError
+from tandem.errors import CapacityError, TandemError
 
 COMMANDS = ("generate", "chat", "doctor", "backends", "backend", "checkpoint", "bench", "conformance", "parity")
 USAGE_ERROR = 2
@@ -57,17 +57,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.handler(arguments)
         return code
     except TandemError as error:
-        if "--json" in words:
-            print(json.dumps(error.to_dict()), file=sys.stderr)
-        else:
-            print(f"tandem: {type(error).__name__}: {error}", file=sys.stderr)
-        return USAGE_ERROR
+        return _report(error, "--json" in words)
+    except MemoryError as error:
+        return _report(_no_memory(words, error), "--json" in words)
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away; say nothing more
         return 0
     except KeyboardInterrupt:
         print("tandem: interrupted", file=sys.stderr)
         return 130
+
+
+def _report(error: TandemError, as_json: bool) -> int:
+    print(json.dumps(error.to_dict()) if as_json else f"tandem: {type(error).__name__}: {error}", file=sys.stderr)
+    return USAGE_ERROR
+
+
+def _no_memory(words: Sequence[str], error: MemoryError) -> CapacityError:
+    return CapacityError(
+        "the memory of this machine does not suffice",
+        where=f"tandem {' '.join(words[:2])}",
+        why=str(error) or type(error).__name__,
+        fix="ask for smaller sizes",
+    )
 
 
 def _be_lenient_at_the_edges() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from tandem.cli.structured import add_structured_flags, structured_of
 from tandem.config import EngineConfig, load_config, parse_option
 from tandem.contract.registry import parse_selector
-from tandem.errors import ConfigError
+from tandem.errors import ConfigError, RequestError
 from tandem.sampling.params import SamplingParams
 
 
@@ -18,6 +19,18 @@ def positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not at least 1")
     return value
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    """argparse type: an integer from ``low`` to ``high``."""
+
+    def integer(text: str) -> int:
+        value = int(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{value} is not from {low} to {high}")
+        return value
+
+    return integer
 
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
@@ -114,6 +127,13 @@ def sampling_params(arguments: argparse.Namespace) -> SamplingParams:
     Raises:
         RequestError: a value is out of range, or a form of output cannot be used.
     """
+    if arguments.processed_logprobs and arguments.logprobs is None:
+        raise RequestError(
+            "processed logprobs cannot be shown",
+            where="--processed-logprobs",
+            why="no logprobs are asked for",
+            fix="add --logprobs 0, or more for the likeliest tokens too",
+        )
     return SamplingParams(
         temperature=arguments.temperature,
         top_p=arguments.top_p,

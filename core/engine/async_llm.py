@@ -14,6 +14,7 @@ from typing import Any
 
 from tandem.engine.llm import LLM, Prompt, join_copies
 from tandem.engine.outputs import RequestOutput, StreamPiece
+from tandem.engine.request_checks import closed
 from tandem.errors import RequestError
 from tandem.sampling.params import SamplingParams
 
@@ -98,7 +99,7 @@ class AsyncLLM:
     def _order(self, order: Callable[[], None]) -> None:
         with self._gate:
             if self._closed:
-                raise _closed_error()
+                raise closed("AsyncLLM")
             self._orders.put(order)
 
     # -- in the engine's thread ----------------------------------------------------------------
@@ -109,7 +110,7 @@ class AsyncLLM:
             while engine.idle or not self._orders.empty():
                 order = self._orders.get()
                 if order is None:
-                    self._fail_all(_closed_error())
+                    self._fail_all(closed("AsyncLLM"))
                     return
                 order()
             try:
@@ -147,9 +148,3 @@ class AsyncLLM:
         for listener in dict.fromkeys(self._listeners.values()):
             self._leave(listener)
             listener.send(error)
-
-
-def _closed_error() -> RequestError:
-    return RequestError(
-        "the engine is closed", where="AsyncLLM", why="close was called", fix="make a new one, or close it later"
-    )

@@ -44,15 +44,16 @@ def use_curve(engine: Engine, parts: Assembly, options: EngineConfig, folder: Pa
     points = load(key, folder)
     if points is None:
         most = min(scheduler.max_slots * (1 + parts.book.count), scheduler.max_tokens_per_step)
-        points = measure(_prompt_step(engine), most)
+        points = measure(_prompt_step(engine, parts), most)
         save(key, points, folder)
         _forget(engine, parts)
     parts.book.budget.curve = CostCurve(points)
 
 
-def _prompt_step(engine: Engine) -> Callable[[int], float | None]:
+def _prompt_step(engine: Engine, parts: Assembly) -> Callable[[int], float | None]:
     generator = np.random.default_rng(0)
-    vocab, longest = engine.vocab_size, engine.longest_chunk
+    held = parts.pools.main.num_blocks * parts.tables.main.block_size  # a longer prompt does not fit into the caches
+    vocab, longest = engine.vocab_size, min(parts.max_model_len - 1, parts.scheduler.limits.max_chunk, held)
 
     def run(rows: int) -> float | None:
         """Seconds of the forward part of one step with so many rows, of prompts that no other request shares.

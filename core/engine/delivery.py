@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tandem.contract.backend import HostFuture
+from tandem.engine.ends import REASONS
 from tandem.engine.outputs import LiveRequest, StreamPiece, TokenLogprob
 from tandem.engine.plan import Int32
 from tandem.engine.prompts import Scored
-from tandem.errors import TandemError
+from tandem.engine.requests import RequestTable
+from tandem.errors import RequestError, TandemError
 from tandem.sampling.sampler import Drawn
 
 
@@ -28,6 +30,22 @@ class Ending:
     reason: str
     preemptions: int
     error: TandemError | None = None
+
+
+def ending_of(request: LiveRequest, code: int, table: RequestTable) -> Ending:
+    """How a request ends that ends with its newest tokens, which are committed, for a code of `TokenEnds`."""
+    preemptions = int(table.preemptions[request.slot])
+    if code in REASONS:
+        return Ending(REASONS[code], preemptions)
+    if request.guide is not None and request.guide.failed is not None:
+        return Ending("error", preemptions, request.guide.failed)
+    error = RequestError(
+        "no token can be drawn",
+        where=f"request {request.request_id}, after {int(table.num_tokens[request.slot])} tokens",
+        why="the logits of this request hold NaN, or every token is banned",
+        fix="check the weights, logit_bias, min_tokens, bad words and the grammar; other requests go on",
+    )
+    return Ending("error", preemptions, error)
 
 
 @dataclass(frozen=True, slots=True)

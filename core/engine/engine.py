@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from tandem.engine.assembly import Assembly
-from tandem.engine.delivery import Batch, Ending, deliver
+from tandem.engine.delivery import Batch, deliver, ending_of
 from tandem.engine.draws import Draws
-from tandem.engine.ends import REASONS, TokenEnds
+from tandem.engine.ends import TokenEnds
 from tandem.engine.grammars import follow_grammars
 from tandem.engine.intake import Inputs, Intake, PendingRequest
 from tandem.engine.metrics import metrics_of
 from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece
 from tandem.engine.plan import Bools, Int32, StepPlan
+from tandem.engine.request_checks import closed
 from tandem.engine.request_state import RequestState
 from tandem.engine.runner import Queued, StepHandle
 from tandem.engine.stats import StepStats
@@ -54,6 +55,8 @@ class Engine:
         self._flights: deque[StepHandle] = deque()
         self._texts = assembly.text_lane
         self._text_results: deque[Future[tuple[list[StreamPiece], list[int]]]] = deque()
+        self._untold: list[StreamPiece] = []  # ends outside of a step, until a call of `step` returns them
+        self._closed = False
 
     @property
     def vocab_size(self) -> int:
@@ -61,14 +64,9 @@ class Engine:
         return self._parts.vocab_size
 
     @property
-    def longest_chunk(self) -> int:
-        """Most rows of a prompt in a step."""
-        return min(self._parts.max_model_len - 1, self._parts.scheduler.limits.max_chunk)
-
-    @property
     def idle(self) -> bool:
         """Whether there is nothing to do."""
-        return not (self._pending or self._live or self._flights or self._text_results)
+        return not (self._pending or self._live or self._flights or self._text_results or self._untold)
 
     def add_request(
         self,
@@ -95,6 +93,7 @@ class Engine:
         Raises:
             RequestError, CapacityError: the request cannot be served; nothing else is disturbed.
         """
+        self._check_open()
         inputs = Inputs(roles, media_digest, embed_rows, embed_positions, cache_salt)
         requests = self._intake.check(self._next_id, prompt, params, inputs, single=True)
         return self._queue(requests)[0]
@@ -109,6 +108,7 @@ class Engine:
         Raises:
             RequestError, CapacityError: as `add_request`.
         """
+        self._check_open()
         return self._queue(self._intake.check(self._next_id, prompt, params, Inputs(cache_salt=cache_salt)))
 
     def _queue(self, requests: Sequence[PendingRequest]) -> list[int]:
@@ -131,6 +131,7 @@ class Engine:
             RequestError: the request is not known (any more).
             AccountingError: a token of it is being drawn by a step in flight.
         """
+        self._check_open()
         self._land()
         pending = self._pending.get(request_id)
         if pending is not None:
@@ -154,6 +155,7 @@ class Engine:
             RequestError: the state is of another model, or complete.
             CapacityError: no slot is free, or it could never fit; nothing else is disturbed.
         """
+        self._check_open()
         self._land()
         live = self._transfer.revive(state, self._next_id)
         slot = self._transfer.admit(state)
@@ -177,7 +179,7 @@ class Engine:
         Returns:
             What it had; None if it is not known (any more), or has ended and the next `step` will say so.
         """
-        piece = self._end(request_id, reason)
+        piece = None if self._closed else self._end(request_id, reason)
         return None if piece is None else piece.output
 
     def _end(self, request_id: int, reason: str) -> StreamPiece | None:
@@ -203,21 +205,35 @@ class Engine:
         Raises:
             Exception: whatever the backend raises; the requests go on with the next call.
         """
+        self._check_open()
         started = time.perf_counter()
-        pieces = self._end_late() + self._fill_slots()
+        self._untold += self._end_late()
+        self._untold += self._fill_slots()
         plan = self._parts.scheduler.schedule()
         self.stats.schedule_s += time.perf_counter() - started
         if self._parts.overlap:
             self._advance(plan)
         elif len(plan):
             self._deliver_to_texts(self._launch(plan))
-        if not (pieces or self._live or self._flights or self._text_results):
+        if not (self._untold or self._live or self._flights or self._text_results):
             self._pending.wait(LONGEST_WAIT_S)
-        return pieces + self._collect(wait=not self._parts.overlap or not self._flights)
+        found = self._collect(wait=not self._parts.overlap or not self._flights)
+        pieces, self._untold = self._untold + found, []
+        return pieces
 
     def metrics(self) -> dict[str, Any]:
         """What was done and what waits, as plain values; see `tandem.engine.metrics`."""
         return metrics_of(self._parts, self.stats, len(self._pending), len(self._flights))
+
+    def close(self) -> None:
+        """Finish what is queued and release the backend, model and threads; requests that have not ended are lost."""
+        if not self._closed:
+            self._closed = True
+            self._parts.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed("Engine")
 
     def _launch(self, plan: StepPlan) -> StepHandle:
         try:
@@ -295,7 +311,7 @@ class Engine:
         endings = {}
         for where in np.flatnonzero(reasons[places]).tolist():
             request = requests[where]
-            endings[where] = self._ending(request, int(reasons[places[where]]))
+            endings[where] = ending_of(request, int(reasons[places[where]]), table)
             self._parts.scheduler.finish(request.slot)
             self._forget(request.slot)
         self.stats.tokens += int(kept[places].sum())
@@ -374,17 +390,3 @@ class Engine:
         slot = self._intake.admit(pending)
         self._live[slot] = pending.live
         self._slot_of[pending.live.request_id] = slot
-
-    def _ending(self, request: LiveRequest, code: int) -> Ending:
-        preemptions = int(self._parts.table.preemptions[request.slot])
-        if code in REASONS:
-            return Ending(REASONS[code], preemptions)
-        if request.guide is not None and request.guide.failed is not None:
-            return Ending("error", preemptions, request.guide.failed)
-        error = RequestError(
-            "no token can be drawn",
-            where=f"request {request.request_id}, after {int(self._parts.table.num_tokens[request.slot])} tokens",
-            why="the logits of this request hold NaN, or every token is banned",
-            fix="check the weights, logit_bias, min_tokens, bad words and the grammar; other requests go on",
-        )
-        return Ending("error", preemptions, error)

@@ -181,8 +181,8 @@ class LLM:
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
 
     def close(self) -> None:
-        """Release the backend."""
-        self._assembly.close()
+        """Release the backend, model and threads; requests that have not ended are lost."""
+        self.engine.close()
 
 
 def join_copies(outputs: Sequence[RequestOutput]) -> RequestOutput:

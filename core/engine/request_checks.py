@@ -17,6 +17,13 @@ def refused(where: str, why: str, fix: str) -> RequestError:
     return RequestError("a request cannot be used", where=where, why=why, fix=fix)
 
 
+def closed(where: str) -> RequestError:
+    """The error of a call that comes after `close`."""
+    return RequestError(
+        "the engine is closed", where=where, why="close was called", fix="make a new one, or close it later"
+    )
+
+
 def token_ids(prompt: npt.ArrayLike) -> Int32:
     found = np.asarray(prompt)
     if found.ndim != 1 or found.size == 0:

@@ -106,10 +106,18 @@ def _draft_tokens(options: EngineConfig, text: TextConfig) -> int:
     """Drafts that a step verifies per request.
 
     Raises:
-        ConfigError: the checkpoint does not draft so many, or a step has no room for them.
+        ConfigError: the checkpoint does not draft so many, a step has no room for them, or they are to be scheduled
+            and there are none.
     """
     made = _drafts_made(text)
     wanted = options.speculation.draft_tokens
+    if options.speculation.verify == "scheduled" and 0 in (made, wanted):
+        raise ConfigError(
+            "verification cannot be scheduled without drafts",
+            where=f"speculation.verify, from {options.origins.get('speculation.verify', 'argument')}",
+            why="speculation.draft_tokens is 0" if made else "the checkpoint has no draft stages",
+            fix="set it to all, or let drafts be made",
+        )
     if wanted is not None and wanted > made:
         raise ConfigError(
             "more drafts are asked for than the checkpoint makes",

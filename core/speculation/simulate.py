@@ -19,6 +19,7 @@ Compared, by the mean over steps of expected tokens per time, all with the same 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -56,12 +57,13 @@ class Process:
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.correlation <= 1.0 or min(self.between, self.within, self.noise) < 0:
+        deviations = (self.between, self.within, self.noise)
+        if not 0.0 <= self.correlation <= 1.0 or not all(0 <= value < math.inf for value in deviations):
             raise ConfigError(
                 "a process of rates is not possible",
                 where="Process",
                 why=f"it is {self}",
-                fix="use a correlation from 0 to 1 and deviations of at least 0",
+                fix="use a correlation from 0 to 1 and finite deviations of at least 0",
             )
 
     def next_state(self, state: F64, generator: np.random.Generator) -> F64:

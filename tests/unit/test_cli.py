@@ -390,3 +390,35 @@ def test_interrupted(tiny: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatc
     assert generate(tiny) == 130
     out, err = capsys.readouterr()
     assert out == "" and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("subject", "flags", "words"),
+    [
+        ("prefix-trace", ("--blocks", str(10**15)), ("CapacityError", "bench prefix-trace", "Unable to allocate")),
+        ("prefix-trace", ("--blocks", "0"), ("--blocks",)),
+        ("verify-schedule", ("--seed", "-1"), ("--seed", "-1 is not from 0 to")),
+        ("verify-schedule", ("--drafts", "65"), ("--drafts", "65 is not from 1 to 64")),
+        ("verify-schedule", ("--noise", "nan"), ("noise=nan",)),
+        ("verify-schedule", ("--plot", "/no/such/folder/x.png"), ("--plot", "the plot cannot be drawn")),
+        ("scheduler", ("--drafts", "-1"), ("speculation.draft_tokens", "-1")),
+        ("scheduler", ("--running", str(10**8)), ("scheduler.max_slots", "65536")),
+    ],
+)  # fmt: skip
+def test_odd_sizes_of_benches(
+    tmp_path: Path, capsys: Capture, subject: str, flags: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"input_length": 600, "hash_ids": [1, 2]}\n')
+    small = {
+        "prefix-trace": (str(trace),),
+        "verify-schedule": ("--correlations", "0", "--batches", "1", "--shapes", "flat", "--steps", "1"),
+        "scheduler": ("--steps", "1", "--rounds", "1"),
+    }
+    try:
+        code: object = main(["bench", subject, *small[subject], *flags])
+    except SystemExit as end:  # argparse's way
+        code = end.code
+    assert code == 2
+    err = capsys.readouterr().err
+    assert all(word in err for word in words), err

@@ -112,6 +112,9 @@ def test_the_shortest_request_that_can_hit_is_enough(text: TextConfig):
 def test_options_that_contradict_each_other():
     with pytest.raises(ConfigError, match="given only with cache.prefix on"):
         load_config(env={}, args={"cache.prefix": "off", "cache.prefix_mib": 5})
+    with pytest.raises(ConfigError, match="leaves nothing to replay"):
+        load_config(env={}, args={"cache.prefix": "off", "cache.prefix_state": "replay"})
+    assert load_config(env={}, args={"cache.prefix": "off", "cache.prefix_state": "stored"}).cache.prefix == "off"
     for key, value in (("prefix", "yes"), ("prefix_state", "ring")):
         with pytest.raises(ConfigError, match="one of"):
             load_config(env={}, args={f"cache.{key}": value})

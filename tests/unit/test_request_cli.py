@@ -21,7 +21,7 @@ Capture = pytest.CaptureFixture[str]
 OPTIONS = {"model.max_model_len": 64, "scheduler.max_slots": 4}
 SMALL = ("--backend", "cpu", "--set", "model.max_model_len=64", "--set", "scheduler.max_slots=4")
 PARAMS: dict[str, Any] = {"max_tokens": 3, "seed": 5, "ignore_eos": True, "processed_logprobs": True, "top_k": 9}
-FLAGS = ("--max-tokens", "3", "--seed", "5", "--ignore-eos", "--processed-logprobs", "--top-k", "9")
+FLAGS = ("--max-tokens", "3", "--seed", "5", "--ignore-eos", "--top-k", "9")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def test_each_flag_sets_its_parameter() -> None:
 
 def test_several_outputs_and_all_logprobs(tiny: Path, llm: LLM, capsys: Capture) -> None:
     want = llm.generate("Once upon", SamplingParams(n=2, logprobs=2, prompt_logprobs=1, **PARAMS))[0]
-    flags = ("--n", "2", "--logprobs", "2", "--prompt-logprobs", "1")
+    flags = ("--n", "2", "--logprobs", "2", "--processed-logprobs", "--prompt-logprobs", "1")
     assert generate(tiny, *flags, "--json") == 0
     result = json.loads(capsys.readouterr().out)
     for found, copy in zip([result, *result["others"]], want.copies, strict=True):
@@ -111,6 +111,7 @@ def test_a_banned_token_that_is_forced_has_no_finite_logprob() -> None:
         (("--bad-word", ""), ("SamplingParams.bad_words",)),
         (("--min-tokens", "9"), ("SamplingParams.min_tokens", "max_tokens (3)")),
         (("--deadline", "0"), ("SamplingParams.deadline_s",)),
+        (("--processed-logprobs",), ("--processed-logprobs", "no logprobs are asked for")),
         (("--prompt-logprobs", "-1"), ("SamplingParams.prompt_logprobs",)),
         (("--draft-tokens", "many"), ("speculation.draft_tokens", "many")),
         (("--draft-tokens", "-1"), ("speculation.draft_tokens",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from tandem.cli.main import main
 from tandem.config import load_config
 from tandem.engine import curve
 from tandem.engine.llm import LLM
+from tandem.engine.sizes import size_engine
 from tandem.errors import ConfigError
+from tandem.model.config import ModelConfig
 from tandem.sampling.params import SamplingParams
 from tandem.speculation.alarms import AlarmLimits, SpeculationMonitor
 from tandem.speculation.curve import CostCurve
@@ -115,8 +118,6 @@ def test_a_curve_is_measured_once(tiny: Path, tmp_path: Path, monkeypatch: pytes
     short = open_engine(tiny, DRAFTS, SCHEDULED, few, {"model.max_model_len": 2, "cache.prefix": "off"})
     assert measured == [8, 6, 8]
     assert [rows for rows, _ in short.engine._parts.book.budget.curve.points] == [1, 2]  # type: ignore[union-attr]
-    open_engine(tiny, PLAIN, SCHEDULED, few)
-    assert len(measured) == 3
 
 
 @pytest.mark.parametrize("name", ["step_ms", "token_ms"])
@@ -169,3 +170,24 @@ def test_bench_shows_the_metrics(tiny: Path, capsys: pytest.CaptureFixture[str])
     assert main(["bench", "decode", *flags]) == 0
     found = json.loads(capsys.readouterr().out)["metrics"]
     assert found["steps"]["tokens"] == 2 * 4 and found["speculation"]["tested"] > 0
+
+
+def test_a_curve_is_measured_in_a_cache_of_one_block(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of more rows than the caches hold are left out."""
+    monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path))
+    real = curve.measure
+    monkeypatch.setattr(curve, "measure", lambda run, most: real(run, most, repeats=1, seconds=0.0))
+    world = open_engine(tiny, DRAFTS, SCHEDULED, {"scheduler.max_slots": 8, "cache.num_blocks": 1})
+    assert [rows for rows, _ in world.engine._parts.book.budget.curve.points] == [1, 2, 4, 8, 16]  # type: ignore[union-attr]
+    # 32 rows are two prompts of a block each.
+
+
+@pytest.mark.parametrize("stages", [0, 1])
+def test_scheduling_needs_drafts(repo_root: Path, stages: int) -> None:
+    text = ModelConfig.from_file(repo_root / "core/assets/official_config.json").text
+    text = replace(text, num_nextn_predict_layers=stages)
+    args: dict[str, Any] = {"speculation.verify": "scheduled"} | ({"speculation.draft_tokens": 0} if stages else {})
+    with pytest.raises(ConfigError, match="draft_tokens is 0" if stages else "no draft stages"):
+        size_engine(load_config(env={}, args=args), text)

@@ -73,7 +73,9 @@ def test_curves_never_fall(shape: str) -> None:
 
 
 def test_bad_processes_are_refused() -> None:
-    for bad in ({"correlation": 1.5}, {"correlation": -0.1}, {"correlation": 0.5, "noise": -1.0}):
+    nan, known = float("nan"), {"correlation": 0.5}
+    noises = [{**known, "noise": noise} for noise in (-1.0, nan, float("inf"))]
+    for bad in ({"correlation": 1.5}, {"correlation": -0.1}, {"correlation": nan}, {**known, "within": nan}, *noises):
         with pytest.raises(ConfigError, match="process"):
             Process(**bad)
 
