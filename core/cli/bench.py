@@ -14,6 +14,7 @@ from tandem.cli import bench_prefix, bench_scheduler, bench_verify
 from tandem.cli.options import add_engine_flags, engine_config, positive
 from tandem.engine.llm import LLM
 from tandem.engine.stats import StepStats
+from tandem.errors import ConfigError
 from tandem.sampling.params import SamplingParams
 
 PARTS = ("schedule", "forward", "sample", "deliver")
@@ -40,10 +41,22 @@ def _add_phase(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and print medians with spread."""
-    llm = LLM(config=engine_config(arguments))
+    """Measure and print medians with spread.
+
+    Raises:
+        ConfigError: so many requests do not run at once.
+    """
+    config = engine_config(arguments)
+    if arguments.batch > config.scheduler.max_slots:
+        raise ConfigError(
+            "requests would wait for one another",
+            where=f"--batch {arguments.batch}",
+            why=f"{config.scheduler.max_slots} requests run at once (scheduler.max_slots)",
+            fix="lower it, or raise scheduler.max_slots and scheduler.max_tokens_per_step",
+        )
+    llm = LLM(config=config)
     try:
-        rounds = [_round(llm, arguments) for _ in range(arguments.rounds + 1)][1:]
+        rounds = [_round(llm, arguments, number) for number in range(arguments.rounds + 1)][1:]
         metrics = llm.engine.metrics()
     finally:
         llm.close()
@@ -58,11 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _round(llm: LLM, arguments: argparse.Namespace) -> dict[str, float]:
-    """One measured round: seconds per step, its parts, and tokens per second."""
+def _round(llm: LLM, arguments: argparse.Namespace, number: int) -> dict[str, float]:
+    """One measured round: seconds per step, its parts, tokens per second.  The prefix cache has none of its prompts."""
     decode = arguments.phase == "decode"
     params = SamplingParams(max_tokens=arguments.steps + 1 if decode else 1, temperature=0.0, ignore_eos=True)
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(number)
     for _ in range(arguments.batch):
         llm.submit(generator.integers(3, 256, arguments.prompt_tokens).tolist(), params)
     engine = llm.engine

@@ -422,3 +422,18 @@ def test_odd_sizes_of_benches(
     assert code == 2
     err = capsys.readouterr().err
     assert all(word in err for word in words), err
+
+
+def test_every_round_computes_all_of_its_prompts(tiny: Path, capsys: Capture) -> None:
+    """Three prompts of three blocks in each of three rounds; none is served from what a round before has left."""
+    sizes = ("--batch", "3", "--prompt-tokens", "48", "--rounds", "2")
+    blocks = ("--set", "cache.block_size=16", "--set", "cache.window_block=8")
+    assert main(["bench", "prefill", "--model", str(tiny), *SMALL, *sizes, *blocks, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["metrics"]
+    assert found["steps"]["rows"] == 3 * 3 * 48 and found["prefix"]["hit_tokens"] == 0
+
+
+def test_a_batch_runs_at_once_or_not_at_all(tiny: Path, capsys: Capture) -> None:
+    assert main(["bench", "decode", "--model", str(tiny), *SMALL, "--batch", "5"]) == 2
+    err = capsys.readouterr().err
+    assert "--batch 5" in err and "4 requests run at once" in err
