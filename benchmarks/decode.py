@@ -25,6 +25,7 @@ from tandem.contract.opspec import OpFunction
 
 STEPS = 48
 PROMPT_TOKENS = 64
+PLAIN = {"speculation.draft_tokens": 0}  # a step is one row a request
 
 
 class TimedBackend(CpuBackend):
@@ -68,8 +69,12 @@ def decode_round(llm: LLM, batch: int) -> tuple[float, float]:
 
 def measure(model: str | None, batches: list[int], rounds: int) -> list[dict[str, Any]]:
     """One row per batch size and variant."""
-    variants = {"native": LLM(model, backend=CpuBackend(True)), "composites": LLM(model, backend=CpuBackend(False))}
-    timed = LLM(model, backend=TimedBackend(True))
+    native, composites = CpuBackend(True), CpuBackend(False)
+    variants = {
+        "native": LLM(model, backend=native, options=PLAIN),
+        "composites": LLM(model, backend=composites, options=PLAIN),
+    }
+    timed = LLM(model, backend=TimedBackend(True), options=PLAIN)
     rows = []
     for batch in batches:
         times: dict[str, list[float]] = {name: [] for name in variants}

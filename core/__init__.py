@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from tandem.engine.outputs import RequestOutput
     from tandem.errors import TandemError
     from tandem.sampling.params import SamplingParams
+    from tandem.structured.spec import StructuredSpec
 
-__all__ = ["LLM", "AsyncLLM", "RequestOutput", "SamplingParams", "TandemError"]
+__all__ = ["LLM", "AsyncLLM", "RequestOutput", "SamplingParams", "StructuredSpec", "TandemError"]
 
 _HOME = {
     "AsyncLLM": "tandem.engine.async_llm",
     "LLM": "tandem.engine.llm",
     "RequestOutput": "tandem.engine.outputs",
     "SamplingParams": "tandem.sampling.params",
+    "StructuredSpec": "tandem.structured.spec",
     "TandemError": "tandem.errors",
 }
 

@@ -75,10 +75,9 @@ def _round(llm: LLM, arguments: argparse.Namespace, number: int) -> dict[str, fl
     """One measured round: seconds per step, its parts, tokens per second.  The prefix cache has none of its prompts."""
     decode = arguments.phase == "decode"
     params = SamplingParams(max_tokens=arguments.steps + 1 if decode else 1, temperature=0.0, ignore_eos=True)
-    generator = np.random.default_rng(number)
+    engine, generator = llm.engine, np.random.default_rng(number)
     for _ in range(arguments.batch):
         llm.submit(generator.integers(3, 256, arguments.prompt_tokens).tolist(), params)
-    engine = llm.engine
     expected = engine.stats.tokens + arguments.batch
     while decode and engine.stats.tokens < expected:
         engine.step()
@@ -119,4 +118,8 @@ def _table(result: dict[str, Any]) -> str:
     for name in PARTS:
         share = result[name]["median"] / step["median"]
         lines.append(f"    {name:9}{result[name]['median'] * 1e3:9.3f} ms  {share:6.1%}")
+    drafts = result["metrics"]["speculation"]
+    if result["phase"] == "decode" and drafts is not None and drafts["mean_accepted"] is not None:
+        taken, tested = drafts["mean_accepted"], drafts["mean_tested"]
+        lines.append(f"  drafts     {taken:10.2f}   accepted of {tested:.2f} verified, a request and step")
     return "\n".join(lines)
