@@ -139,7 +139,11 @@ def test_sources_are_the_memory_that_was_read(machines: Machines) -> None:
             want, have = made[source], inputs[path]
             if path in item.views:
                 view = item.views[path]
+                last = view.offset + sum((n - 1) * step for n, step in zip(view.shape, view.stride, strict=True))
+                missing = last + 1 - want.numel()  # a table written as one row of entries lacks the last: scratch
+                want = torch.nn.functional.pad(want.reshape(-1), (0, max(0, missing)))
                 want = torch.as_strided(want, view.shape, view.stride, view.offset)
+                want = want[:-1] if missing > 0 else want
             for a, b in zip(tensors(want), tensors(have), strict=True):
                 assert torch.equal(bits(a), bits(b[: len(a)])), f"{item.op} {path}"
                 assert len(b) - len(a) in (0, 1)  # the scratch row of a state array
@@ -284,7 +288,7 @@ def test_a_small_trace_keeps_all_decisions(machines: Machines, model: Path, tmp_
     made = record(config, PROMPTS, GREEDY, tmp_path / "small", budget)
     assert made.nbytes <= budget and made.nbytes == sum(f.stat().st_size for f in (tmp_path / "small").iterdir())
     small = Trace.open(tmp_path / "small")
-    decisions = ("moe_route", "topk_index", "sample")
+    decisions = ("moe_route", "topk_index", "sample", "aux.accept")
     assert [i for i in small.records if i.op in decisions] == [i for i in machines.trace.records if i.op in decisions]
     assert made.left_out["records"] == len(machines.trace.records) - len(small.records) > 0
     kept, left = {(i.step, i.layer) for i in small.records if i.op not in decisions}, made.left_out["groups"]
