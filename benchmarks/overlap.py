@@ -41,7 +41,8 @@ def measure(model: str | None, batches: list[int], drafts: list[int], rounds: in
                 for mode, result in results.items() if number else ():
                     parts = {name: 1e3 * seconds / result.steps for name, seconds in result.parts.items()}
                     step = 1e3 * result.seconds / result.steps
-                    found[mode].append(parts | {"step": step, "rate": result.rate})
+                    cpu = 1e3 * result.cpu_seconds / result.steps
+                    found[mode].append(parts | {"step": step, "cpu": cpu, "rate": result.rate})
                 bar.update()
             ratios = [on["rate"] / off["rate"] for on, off in zip(found["on"], found["off"], strict=True)]
             modes = {mode: {name: spread([r[name] for r in got]) for name in got[0]} for mode, got in found.items()}
@@ -69,7 +70,7 @@ def table(results: list[dict[str, Any]]) -> str:
     for result in results:
         lines.append(result["machine"])
         lines.append(
-            "batch drafts overlap  tokens/s              range  on/off            range  step ms"
+            "batch drafts overlap  tokens/s              range  on/off            range  step ms  CPU ms"
             "  schedule  forward  sample  deliver"
         )
         for row in result["rows"]:
@@ -79,7 +80,7 @@ def table(results: list[dict[str, Any]]) -> str:
                 gain = f"{ratio['median']:6.3f} {ratio['min']:7.3f}-{ratio['max']:7.3f}" if mode == "on" else " " * 22
                 lines.append(
                     f"{row['batch']:5d} {row['drafts']:6d} {mode:>7} {rate['median']:9.1f} "
-                    f"{rate['min']:8.1f}-{rate['max']:8.1f}  {gain} {part['step']['median']:8.2f}"
+                    f"{rate['min']:8.1f}-{rate['max']:8.1f}  {gain} {part['step']['median']:8.2f}{part['cpu']['median']:8.2f}"
                     + "".join(
                         f"{part[name]['median']:{width}.3f}"
                         for name, width in (("schedule", 10), ("forward", 9), ("sample", 8), ("deliver", 9))

@@ -33,6 +33,7 @@ class Round:
 
     Args:
         seconds, steps, tokens: of that time.
+        cpu_seconds: processor time of all threads in it, which other processes hardly disturb.
         parts: seconds of all steps by part.
         first_tokens: the first tokens of each request.
     """
@@ -40,6 +41,7 @@ class Round:
     seconds: float
     steps: int
     tokens: int
+    cpu_seconds: float
     parts: dict[str, float]
     first_tokens: list[tuple[int, ...]]
 
@@ -59,10 +61,10 @@ def decode(llm: LLM, batch: int, tokens: int, temperature: float, seed: int) -> 
         texts[engine.add_request(encode(prompt), params)] = []
     while not all(texts.values()):
         _take(llm, texts)
-    before, started = engine.metrics()["steps"], time.perf_counter()
+    before, started, cpu_started = engine.metrics()["steps"], time.perf_counter(), time.process_time()
     while not _take(llm, texts):
         pass
-    seconds, after = time.perf_counter() - started, engine.metrics()["steps"]
+    seconds, cpu, after = time.perf_counter() - started, time.process_time() - cpu_started, engine.metrics()["steps"]
     for request in texts:
         engine.cancel(request)
     while not engine.idle:
@@ -70,7 +72,7 @@ def decode(llm: LLM, batch: int, tokens: int, temperature: float, seed: int) -> 
     change = {name: after[name] - before[name] for name in after}
     parts = {name: change[f"{name}_s"] for name in ("schedule", "forward", "sample", "deliver")}
     least = min(map(len, texts.values()))
-    return Round(seconds, change["steps"], change["tokens"], parts, [tuple(t[:least]) for t in texts.values()])
+    return Round(seconds, change["steps"], change["tokens"], cpu, parts, [tuple(t[:least]) for t in texts.values()])
 
 
 def _take(llm: LLM, texts: dict[int, list[int]]) -> bool:
