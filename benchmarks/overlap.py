@@ -80,7 +80,8 @@ def table(results: list[dict[str, Any]]) -> str:
                 gain = f"{ratio['median']:6.3f} {ratio['min']:7.3f}-{ratio['max']:7.3f}" if mode == "on" else " " * 22
                 lines.append(
                     f"{row['batch']:5d} {row['drafts']:6d} {mode:>7} {rate['median']:9.1f} "
-                    f"{rate['min']:8.1f}-{rate['max']:8.1f}  {gain} {part['step']['median']:8.2f}{part['cpu']['median']:8.2f}"
+                    f"{rate['min']:8.1f}-{rate['max']:8.1f}  {gain} "
+                    f"{part['step']['median']:8.2f}{part['cpu']['median']:8.2f}"
                     + "".join(
                         f"{part[name]['median']:{width}.3f}"
                         for name, width in (("schedule", 10), ("forward", 9), ("sample", 8), ("deliver", 9))
