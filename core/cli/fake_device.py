@@ -108,14 +108,14 @@ class FakeRunner(ModelRunner):
 
     def __init__(self, parts: Assembly, vocab: int, seed: int) -> None:
         super().__init__(parts.model, parts.plan, parts.builder, parts.table, vocab, parts.book)
-        self._random, self._vocab = np.random.default_rng(seed), vocab
+        self._random, self._vocab, self._requests = np.random.default_rng(seed), vocab, parts.table
 
     def _forward(self, plan: StepPlan, host: HostStep) -> Forwarded:
         """Every speculative entry gets all rows it can use."""
         counts = None
         if plan.speculative and self.builder.drafts is not None:
             slots = plan.slots[: plan.speculative]
-            room = self._table.limit[slots] - self._table.num_tokens[slots]
+            room = self._requests.limit[slots] - self._requests.num_tokens[slots]
             counts = Ready(np.clip(room, 1, 1 + self.builder.drafts.count).astype(np.int32))
         return Forwarded(cast(Any, None), _NOTHING, counts, 0.0)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from tandem.cache.hashing import Identity
@@ -226,7 +225,6 @@ def _budget(options: EngineConfig, sizes: Sizes) -> VerifyBudget:
     return VerifyBudget(
         sizes.spec.max_slots,
         drafts,
-        lambda slots: np.full(len(slots), drafts, dtype=np.int32),
         objective=Objective(speculation.step_ms, speculation.token_ms),
         overlapped=options.scheduler.overlap == "on",
     )

@@ -42,7 +42,8 @@ class Drafting:
         self._table, self._state, self._words = table, builder.drafts, words
         # A position is drafted again by later blocks, at another place: with the same random number for it, whether
         # it is verified could depend on the number that decides what it becomes.
-        self._stride = np.int64(0 if sampler.coupled else DRAFT_SEED)
+        stride = 0 if sampler.coupled else DRAFT_SEED
+        self._strides = stride * np.arange(self._state.count, dtype=np.int64)[:, None]
         self._take = plan.bind("gather_rows", "draft")
         self._places = plan.backend.from_host(np.arange(table.max_len + self._state.count + 2, dtype=np.int64))
         self._commit = plan.bind("aux.draft_commit", "draft")
@@ -64,14 +65,15 @@ class Drafting:
         first = builder.window_first if builder.window_first_upper is None else builder.window_first_upper
         hidden, base = self._model.draft_block(anchors, positions, slots, builder.window_table, first)
         own = self._table.numbers(draws.slots)
+        seeds = self._backend.from_host(own.seed + self._strides)
+        numbers = self._sampler.send(own)
         walkers = self._walkers(draws, drawn, emitted)
         previous = anchors
         for column in range(state.count):
             logits, confidence = self._model.draft_head(base[:, column], hidden[:, column], previous, column)
             bits = self._bits(walkers, len(draws.slots))
-            seeds = own._replace(seed=own.seed + self._stride * column)
             place = self._take(self._places[column + 1 :], positions)
-            previous, weights = self._sampler.draft(logits, seeds, place, bits)
+            previous, weights = self._sampler.draft(logits, numbers._replace(seed=seeds[column]), place, bits)
             self._commit(slots, column, previous, weights, confidence, state.tokens, state.weights, state.rates)
             self._walk(walkers, previous)
         for walker in walkers.values():

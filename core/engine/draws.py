@@ -51,7 +51,6 @@ class Draws:
         found[self.segment, self.column] = values
         return found
 
-
     def by_entry(self, number: int, tokens: Int32, counts: Int32) -> tuple[Int32, Int32]:
         """Tokens int32 [n, m] and counts int32 [n] for all ``number`` entries of the plan, -1 and 0 for the others."""
         if len(self.entries) == number:

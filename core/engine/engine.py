@@ -214,7 +214,7 @@ class Engine:
         if self._parts.overlap:
             self._advance(plan)
         elif len(plan):
-            self._deliver_to_texts(self._launch(plan))
+            self._deliver(self._launch(plan))
         if not (self._untold or self._live or self._flights or self._text_results):
             self._pending.wait(LONGEST_WAIT_S)
         found = self._collect(wait=not self._parts.overlap or not self._flights)
@@ -239,7 +239,7 @@ class Engine:
         try:
             return self._parts.runner.launch(plan, self._live)
         except BaseException:
-            self._parts.scheduler.abandon(plan, drew=True)
+            self._parts.scheduler.abandon(plan)
             raise
 
     def _advance(self, plan: StepPlan | None) -> None:
@@ -251,13 +251,13 @@ class Engine:
                 handle = runner.forward(plan, self._flights[-1] if self._flights else None)
                 self._flights.append(handle)
             if len(self._flights) > (handle is not None):
-                self._deliver_to_texts(self._flights[0])
+                self._deliver(self._flights[0])
                 self._flights.popleft()
             if handle is not None:
                 runner.draw(handle, self._live)
         except BaseException:
             if plan is not None and len(plan) and handle is None:
-                scheduler.abandon(plan)
+                scheduler.rollback(plan)  # it was not queued
             self._abandon_flights()
             raise
 
@@ -267,14 +267,9 @@ class Engine:
             handle = self._flights.pop()
             handle.wait()
             self._parts.builder.unbuilt(handle.host)
-            self._parts.scheduler.abandon(handle.plan, drew=True)
+            self._parts.scheduler.abandon(handle.plan)
 
-    def _deliver(self, handle: StepHandle) -> list[StreamPiece]:
-        """Deliver a step and return what it added."""
-        self._deliver_to_texts(handle)
-        return self._collect(wait=True)
-
-    def _deliver_to_texts(self, handle: StepHandle) -> None:
+    def _deliver(self, handle: StepHandle) -> None:
         """Wait for a step's tokens, settle the scheduler, and hand the tokens to their requests."""
         queued = handle.result()
         tokens, counts = handle.emitted()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import secrets
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class Inputs:
     media_digest: bytes = b""
     embed_rows: np.typing.NDArray[np.generic] | None = None
     embed_positions: Sequence[int] | None = None
-    cache_salt: str = field(default="")
+    cache_salt: str = ""
 
 
 class Intake:
@@ -108,7 +108,6 @@ class Intake:
         if inputs.embed_rows is not None:
             self._check_width(inputs.embed_rows)
         parts = self._parts
-        parts.builder.replay.check_request(params.prompt_logprobs)
         seed = secrets.randbits(64) if params.seed is None else params.seed
         extras = extras_of(params, inputs, len(tokens))
         ticket = None if params.structured is None else parts.compiler.submit(params.structured)

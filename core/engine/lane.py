@@ -36,15 +36,10 @@ class InlineLane:
 
 
 class ThreadLane:
-    """Runs calls in a thread of its own.
+    """Runs calls in a thread of its own, of the given name."""
 
-    Args:
-        name: of the thread.
-        start: called first in that thread, to set what belongs to a thread.
-    """
-
-    def __init__(self, name: str, start: Callable[[], None] | None = None) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=start)
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
         """See `Lane`."""

@@ -6,10 +6,8 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from tandem.contract.backend import Backend, HostFuture
@@ -19,7 +17,7 @@ from tandem.engine.draws import DrawBuilder, Draws
 from tandem.engine.lane import InlineLane, Lane
 from tandem.engine.outputs import LiveRequest
 from tandem.engine.plan import Int32, StepPlan
-from tandem.engine.prompts import PromptScores, Scored
+from tandem.engine.prompts import PromptRows, PromptScores, Scored
 from tandem.engine.requests import RequestTable
 from tandem.engine.speculation import SpeculationBook
 from tandem.engine.step import HostStep, StepBuilder
@@ -81,18 +79,6 @@ class StepHandle:
         self.draws: Draws | None = None
         self.queued: Future[Queued] | None = None
 
-    @property
-    def entries(self) -> npt.NDArray[np.intp]:
-        """Entries of the plan that draw, in the order of the drawn rows' segments."""
-        return np.empty(0, dtype=np.intp) if self.draws is None else self.draws.entries
-
-    def tokens(self) -> Int32:
-        """int32 [entries of the plan]: the first token each emitted, -1 where none was.  Waits for the device."""
-        tokens = np.full(len(self.plan), -1, dtype=np.int32)
-        table, _ = self.emitted()
-        tokens[self.entries] = table[:, 0] if len(self.entries) else ()
-        return tokens
-
     def emitted(self) -> tuple[Int32, Int32]:
         """Tokens int32 [n, m] (-1 beyond what was emitted) and how many, int32 [n].  Waits for the device."""
         queued = self.result()
@@ -141,7 +127,7 @@ class ModelRunner:
     ) -> None:
         self.model, self.builder, self.lane = model, builder, lane or InlineLane()
         self._backend: Backend = plan.backend
-        self._table, self._sampler = table, Sampler(plan, coupled)
+        self._sampler = Sampler(plan, coupled)
         words = -(-vocab_size // 32)
         self.draws = DrawBuilder(table, book, words)
         self._scores = PromptScores(plan, table, self._sampler)
@@ -202,7 +188,7 @@ class ModelRunner:
         return Forwarded(step, hidden, counts, time.perf_counter() - start)
 
     @torch.inference_mode()
-    def _draw(self, forwarded: Forwarded, draws: Draws | None, prompts: Any) -> Queued:
+    def _draw(self, forwarded: Forwarded, draws: Draws | None, prompts: list[PromptRows]) -> Queued:
         start = time.perf_counter()
         scored = self._scores.run(self.model, forwarded.hidden, prompts)
         if draws is None:

@@ -215,17 +215,16 @@ class Scheduler:
         self._in_flight.pop()
         self._books.undo(plan)
 
-    def abandon(self, plan: StepPlan, drew: bool = False) -> None:
+    def abandon(self, plan: StepPlan) -> None:
         """Take back the newest step in flight, which failed after it may have written something.
 
         Paged entries are written again in place.  Rings keep only the newest positions: a chunk longer than their
-        margin may have overwritten what its own first rows read, so from the first such request on all are put back.
-        If the step failed after its forward part (drew), tokens, lengths and drafts on the device are unsure, and
-        every request that drew is put back likewise.
+        margin may have overwritten what its own first rows read.  Of requests that draw, tokens, lengths and drafts
+        on the device are unsure.  From the first request of either kind on all are put back.
         """
         self.rollback(plan)
-        unsure = plan.num_rows > self._tables.window.geometry.rollback
-        torn = set(plan.slots[unsure | (plan.sample & drew)].tolist())
+        overwrote = plan.num_rows > self._tables.window.geometry.rollback
+        torn = set(plan.slots[overwrote | plan.sample].tolist())
         first = next((i for i, slot in enumerate(self._running) if slot in torn), len(self._running))
         for slot in reversed(self._running[first:]):
             self._put_back(slot)

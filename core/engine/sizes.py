@@ -14,6 +14,7 @@ from tandem.engine.prefix_plan import plan_prefix
 from tandem.errors import ConfigError
 from tandem.model.caches import CacheSpec, global_bytes_per_token, window_layers, window_layout
 from tandem.model.config import TextConfig
+from tandem.model.dspark import check_draft_count
 from tandem.model.replay import Replay, plan_replay
 
 # Enough for interactive use; the caches of a longer limit are asked for by name.
@@ -118,15 +119,8 @@ def _draft_tokens(options: EngineConfig, text: TextConfig) -> int:
             why="speculation.draft_tokens is 0" if made else "the checkpoint has no draft stages",
             fix="set it to all, or let drafts be made",
         )
-    if wanted is not None and wanted > made:
-        raise ConfigError(
-            "more drafts are asked for than the checkpoint makes",
-            where="speculation.draft_tokens",
-            why=f"{wanted} is more than {made}: dspark_block_size {text.dspark_block_size}, "
-            f"{text.num_nextn_predict_layers} draft stages (num_nextn_predict_layers)",
-            fix=f"give at most {made}",
-        )
     drafts = made if wanted is None else wanted
+    check_draft_count(text, drafts)
     scheduler = options.scheduler
     if scheduler.max_tokens_per_step < scheduler.max_slots * (1 + drafts):
         raise ConfigError(

@@ -123,13 +123,15 @@ class StepBuilder:
         self._inputs = plan.bind("aux.step_inputs", "step")
         self._scatter = plan.bind("scatter_rows", "step")
         self._take = plan.bind("gather_rows", "step")
-        self._ordinals = backend.from_host(np.arange(1, 2 + (drafts.count if drafts else 0), dtype=np.int32))
-        self._verify_rows = None if drafts is None else plan.bind("aux.verify_rows", "step")
+        if drafts is not None:
+            self._verify_rows = plan.bind("aux.verify_rows", "step")
+            self._place = backend.from_host(np.arange(max_rows, dtype=np.int32))
+            self._ordinals = backend.from_host(np.arange(1, 2 + drafts.count, dtype=np.int32))
+            self._most = backend.from_host(np.full(slots, drafts.count, dtype=np.int32))
 
     def admit(self, slot: int) -> None:
-        """Set the device arrays of a slot that holds a new request, with the next step."""
+        """Set the limit of a slot that holds a new request, with the next step; the rest is set when it starts."""
         self._set(self.limit, slot, self._table.limit[slot])
-        self._set_first(slot, 0)
 
     def resume(self, slot: int, window_start: int, drafts: Int32 | None = None) -> None:
         """Set the device arrays of an admitted slot whose first tokens come with their cache contents.
@@ -249,8 +251,7 @@ class StepBuilder:
         """Slots int32 [T] as the step's, -1 also for rows that write no entry."""
         writers = self._backend.from_host(host)
         if draft_rows:
-            place = self._backend.from_host(np.arange(draft_rows, dtype=np.int32))
-            self._scatter(writers, place, device["slot"][:draft_rows])
+            self._scatter(writers, self._place[:draft_rows], device["slot"][:draft_rows])
         drafts = () if self.drafts is None else (self.drafts.tokens,)
         own = (self.last_token, self.length, self.limit)
         slot: Tensor = self._inputs(
@@ -260,24 +261,22 @@ class StepBuilder:
 
     def _place_drafts(self, plan: StepPlan, device: dict[str, Tensor]) -> HostFuture:
         """Let the device share the rows of the speculative entries out; they are the first of the step."""
-        if self.drafts is None or self._verify_rows is None:
+        if self.drafts is None:
             raise AssertionError("a step has drafts that the engine was not made for")
         count, rows = plan.speculative, plan.draft_rows
-        most = np.full(count, self.drafts.count, dtype=np.int32)
         slot, offset, start, end, counts = self._verify_rows(
             self._backend.from_host(plan.slots[:count]),
             self.drafts.rates,
             self.drafts.tokens,
             self.length,
             self.limit,
-            self._backend.from_host(most),
+            self._most[:count],
             rows,
         )
-        place = self._backend.from_host(np.arange(rows, dtype=np.int32))
         source = self._take(self._ordinals, offset)
         found = {"slot": slot, "positions": offset, "from_device": source, "chunk_start": start, "chunk_end": end}
         for name, values in found.items():
-            self._scatter(device[name], place, values)
+            self._scatter(device[name], self._place[:rows], values)
         return self._backend.to_host(counts)
 
     def _kept(self, plan: StepPlan) -> HostKept | None:
@@ -296,9 +295,8 @@ class StepBuilder:
             return None
         kept = {name: self._upload(f"kept_{name}", array) for name, array in host._asdict().items()}
         if draft_rows:  # they are the first of the kept rows too
-            place = self._backend.from_host(np.arange(draft_rows, dtype=np.int32))
             for name in ("chunk_start", "chunk_end"):
-                self._scatter(kept[name], place, device[name][:draft_rows])
+                self._scatter(kept[name], self._place[:draft_rows], device[name][:draft_rows])
         return KeptRows(**kept)
 
     def _upload(self, name: str, array: Int32) -> Tensor:

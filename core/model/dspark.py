@@ -29,27 +29,39 @@ BF16 = torch.bfloat16
 FIRST_TENSOR = "mtp.0.main_proj.weight"
 
 
-def check_drafts(text: TextConfig, names: Iterable[str], draft_tokens: int) -> None:
-    """Refuse a number of drafts that the checkpoint cannot give.
+_OFF = "ask for 0 draft tokens, or use a checkpoint with draft stages"
+
+
+def check_draft_count(text: TextConfig, draft_tokens: int) -> None:
+    """Refuse a number of drafts that the model is not made for.
 
     Args:
-        names: tensors of the checkpoint.
         draft_tokens: drafts after each drawn token; 0 asks for none and always fits.
     Raises:
-        ConfigError: names the field or tensor that is in the way.
+        ConfigError: names the field that is in the way.
     """
     if draft_tokens == 0:
         return
-    off = "ask for 0 draft tokens, or use a checkpoint with draft stages"
     if not text.num_nextn_predict_layers:
         why = f"{draft_tokens} draft tokens are asked for, and num_nextn_predict_layers is 0"
-        raise _refuse("text_config.num_nextn_predict_layers", why, off)
+        raise _refuse("text_config.num_nextn_predict_layers", why, _OFF)
     if not 0 < draft_tokens <= text.dspark_block_size:
         why = f"{draft_tokens} draft tokens are asked for, and a block (dspark_block_size) has {text.dspark_block_size}"
         raise _refuse("text_config.dspark_block_size", why, f"ask for 0 to {text.dspark_block_size} draft tokens")
-    if FIRST_TENSOR not in set(names):
+
+
+def check_drafts(text: TextConfig, names: Iterable[str], draft_tokens: int) -> None:
+    """Refuse a number of drafts that the checkpoint cannot give: as `check_draft_count`, with its tensors.
+
+    Args:
+        names: tensors of the checkpoint.
+    Raises:
+        ConfigError: names the field or tensor that is in the way.
+    """
+    check_draft_count(text, draft_tokens)
+    if draft_tokens and FIRST_TENSOR not in set(names):
         why = f"{draft_tokens} draft tokens are asked for, and the checkpoint has no such tensor"
-        raise _refuse(f"tensor '{FIRST_TENSOR}'", why, off)
+        raise _refuse(f"tensor '{FIRST_TENSOR}'", why, _OFF)
 
 
 def _refuse(where: str, why: str, fix: str) -> ConfigError:

@@ -33,6 +33,17 @@ class Numbers(NamedTuple):
         return bool((self.top_p < 1.0).any() or (self.top_k > 0).any() or (self.min_p > 0).any())
 
 
+class SentNumbers(NamedTuple):
+    """`Numbers` on the device, and whether any row may lose a token."""
+
+    temperature: Tensor
+    top_p: Tensor
+    top_k: Tensor
+    min_p: Tensor
+    seed: Tensor
+    filtered: bool
+
+
 @dataclass(frozen=True, slots=True)
 class DrawInputs:
     """Host arrays of the rows that draw a token, all [N].
@@ -118,11 +129,13 @@ class Sampler:
                 top_processed = self._likeliest(logits, inputs.numbers, count)
         return Drawn(token, accepted, to_host(token), to_host(raw), to_host(processed), top, top_processed)
 
-    def draft(self, logits: Tensor, numbers: Numbers, position: Tensor, bits: Int32 | None) -> tuple[Tensor, Tensor]:
+    def draft(
+        self, logits: Tensor, numbers: SentNumbers, position: Tensor, bits: Int32 | None
+    ) -> tuple[Tensor, Tensor]:
         """Draw drafts for logits f32 [N, V].
 
         Args:
-            numbers: of the rows.
+            numbers: of the rows, from `send`.
             position: int64 [N] on the device, absolute positions of the tokens drawn.
             bits: tokens allowed by grammars, int32 [N, words], or None.
 
@@ -131,11 +144,23 @@ class Sampler:
         """
         if bits is not None:
             self._mask(logits, self._backend.from_host(bits))
-        temperature, top_p, top_k, min_p, seed = self._send(numbers)
         token, weights = self._draft(
-            logits, temperature, top_p, top_k, min_p, seed, position, self.coupled, numbers.filtered
+            logits,
+            numbers.temperature,
+            numbers.top_p,
+            numbers.top_k,
+            numbers.min_p,
+            numbers.seed,
+            position,
+            self.coupled,
+            numbers.filtered,
         )
         return token, weights
+
+    def send(self, numbers: Numbers) -> SentNumbers:
+        """Numbers on the device, for several calls of `draft`."""
+        temperature, top_p, top_k, min_p, seed = self._send(numbers)
+        return SentNumbers(temperature, top_p, top_k, min_p, seed, numbers.filtered)
 
     def _edit(self, logits: Tensor, inputs: DrawInputs) -> None:
         for op, triples in ((self._penalize, inputs.penalties), (self._adjust, inputs.edits)):

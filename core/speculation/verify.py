@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tandem.speculation.budget import THROUGHPUT, Floats, Int32, Objective, choose_rows
@@ -17,7 +15,6 @@ class VerifyBudget:
     Args:
         max_slots: request slots (R).
         drafts: draft tokens per step (B).
-        most: int32 [n] slots -> int32 [n], most drafts of each that may be verified, 0..B.
         curve: time of a step; None verifies every draft.
         objective: see `Objective`.
         overlapped: whether a step is scheduled before the one in front of it is delivered.  Without, rates are held
@@ -28,23 +25,22 @@ class VerifyBudget:
         self,
         max_slots: int,
         drafts: int,
-        most: Callable[[Int32], Int32],
         curve: CostCurve | None = None,
         objective: Objective = THROUGHPUT,
         overlapped: bool = True,
     ) -> None:
         self.curve, self.objective = curve, objective
         self._sizes = max_slots, drafts
-        self._most, self._overlapped = most, overlapped
+        self._drafts, self._overlapped = drafts, overlapped
         self.history = RateHistory(max_slots, drafts)
         self._held: tuple[Int32, Floats] | None = None
 
     def __call__(self, slots: Int32, other_rows: int) -> int:
         """Rows of the entries of ``slots`` (int32 [n]) together, n at least, beside ``other_rows`` rows of a step."""
-        most = self._most(slots)
         curve, requests = self.curve, len(slots)
         if curve is None:
-            return requests + int(most.sum())
+            return requests * (1 + self._drafts)
+        most = np.full(requests, self._drafts, dtype=np.int32)
         rates, weights = self.history.possible(slots)
         return choose_rows(
             rates, most, other_rows, lambda rows: curve.seconds(rows, requests), self.objective, weights=weights

@@ -179,7 +179,7 @@ def test_a_defect_is_caught(defect: str, check: str, words: str) -> None:
 
 @pytest.mark.slow
 def test_a_failed_step_that_is_only_taken_back_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scheduler, "abandon", lambda scheduler, plan, drew: scheduler.rollback(plan))
+    monkeypatch.setattr(Scheduler, "abandon", lambda scheduler, plan: scheduler.rollback(plan))
     with EngineHarness(CpuBackend(use_native=True)) as harness, pytest.raises(Mismatch, match="after a failed step"):
         CHECKS["failed-step"](harness)
 

@@ -99,7 +99,7 @@ class Recorder:
                 if alive[row]:
                     bits = self._hidden[row].contiguous().view(torch.uint8).numpy().tobytes()
                     assert trace.hidden.setdefault(int(positions[row]), bits) == bits, "a row changed"
-        for row, entry in enumerate(handle.entries.tolist()):
+        for row, entry in enumerate(() if handle.draws is None else handle.draws.entries.tolist()):
             if not alive[plan.row_ends[entry] - 1]:
                 continue
             trace, drawn = self.trace(live[int(plan.slots[entry])].request_id), int(plan.ends[entry])
@@ -145,6 +145,19 @@ def pad_step(step: StepInput, count: int) -> StepInput:
     return StepInput(**values | {"rows": rows})
 
 
+def drive(engine: Engine, jobs: Sequence[Job], add: Callable[[Job], int], step: Callable[[], None]) -> list[int]:
+    """Run jobs to their end, each added before the step that it names; their request ids, in order."""
+    ids: dict[int, int] = {}
+    now = 0
+    while len(ids) < len(jobs) or not engine.idle:
+        for place, job in enumerate(jobs):
+            if place not in ids and job.arrival <= now:
+                ids[place] = add(job)
+        step()
+        now += 1
+    return [ids[place] for place in range(len(jobs))]
+
+
 class World:
     """A recorded engine.
 
@@ -187,21 +200,20 @@ class World:
 
     def run(self, jobs: Sequence[Job], step: Callable[[], None] | None = None) -> list[Trace]:
         """Run jobs to their end; traces in the order of the jobs."""
-        ids: dict[int, int] = {}
-        now = 0
-        while len(ids) < len(jobs) or not self.engine.idle:
-            for place, job in enumerate(jobs):
-                if place not in ids and job.arrival <= now:
-                    ids[place] = self.add(job)
-            (step or self.step)()
-            now += 1
+        ids = drive(self.engine, jobs, self.add, step or self.step)
         self.check_clean()
-        return [self.recorder.trace(ids[place]) for place in range(len(jobs))]
+        return [self.recorder.trace(request) for request in ids]
 
     def poison(self) -> None:
         """Fill all cache and state memory with 0xFF."""
         for tensor in memory(self.parts.model.caches):
             tensor.view(torch.uint8).fill_(0xFF)
+
+
+def deliver(engine: Engine, handle: StepHandle) -> list[StreamPiece]:
+    """Deliver a step and return what it added."""
+    engine._deliver(handle)
+    return engine._collect(wait=True)
 
 
 class Overlap:
@@ -222,7 +234,7 @@ class Overlap:
         self.most = max(self.most, len(self.flying))
 
     def deliver(self) -> None:
-        self.world.take(self.world.engine._deliver(self.flying.popleft()))
+        self.world.take(deliver(self.world.engine, self.flying.popleft()))
 
     def step(self) -> None:
         if len(self.flying) < 2:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from support.engines import ROOMY, Job
+from support.engines import ROOMY, Job, drive
 from support.tiny import memory
 
 from tandem.config import load_config
@@ -124,16 +124,9 @@ class Bench:
 
     def run(self, jobs: Sequence[Job]) -> list[Seen]:
         """Run jobs to their end; each arrives before the step that it names."""
-        ids: dict[int, int] = {}
-        now = 0
-        while len(ids) < len(jobs) or not self.engine.idle:
-            for place, job in enumerate(jobs):
-                if place not in ids and job.arrival <= now:
-                    ids[place] = self.add(job)
-            self.step()
-            now += 1
+        ids = drive(self.engine, jobs, self.add, self.step)
         self.check_clean()
-        return [self.seen[ids[place]] for place in range(len(jobs))]
+        return [self.seen[request] for request in ids]
 
     def check_clean(self) -> None:
         assert self.parts.table.num_free == self.parts.table.max_slots

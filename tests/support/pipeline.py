@@ -246,7 +246,7 @@ class Life:
             flight = self.flights.pop()
             self.clock.wait(flight.drawn or flight.forward)
             self.builder.unbuilt(flight.host)
-            self.scheduler.abandon(flight.plan, drew=True)
+            self.scheduler.abandon(flight.plan)
         self.clock.failed = None
 
     def failure(self) -> float | None:

@@ -25,8 +25,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.table, self.live = RequestTable(8, 60), dict[int, LiveRequest]()
-        budget = VerifyBudget(8, 3, lambda slots: np.full(len(slots), 3, dtype=np.int32))
-        self.book = SpeculationBook(8, 3, budget)
+        self.book = SpeculationBook(8, 3, VerifyBudget(8, 3))
         self.builder = DrawBuilder(self.table, self.book, words=2)
 
     def request(self, prompt: int, output: list[int], params: SamplingParams | None = None, **numbers: Any) -> int:

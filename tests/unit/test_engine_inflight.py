@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.engines import Job, Overlap, Trace, World, arriving, jobs, same, same_all, tokens
+from support.engines import Job, Overlap, Trace, World, arriving, deliver, jobs, same, same_all, tokens
 
 from tandem.cache.pool import AccountingError
 from tandem.sampling.params import SamplingParams
@@ -107,9 +107,9 @@ def test_a_step_too_early_or_out_of_order(world: World) -> None:
     with pytest.raises(AccountingError, match="too early"):
         scheduler.schedule()
     with pytest.raises(AccountingError, match="out of order"):
-        scheduler.commit(handles[1].plan, handles[1].tokens())
+        scheduler.commit(handles[1].plan, [7])
     for handle in handles:
-        world.take(engine._deliver(handle))
+        world.take(deliver(engine, handle))
     world.finish()
 
 

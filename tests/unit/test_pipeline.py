@@ -49,7 +49,7 @@ def live_all(first: int, count: int) -> int:
 
 @pytest.mark.slow
 def test_a_hundred_thousand_random_schedules() -> None:
-    """Seven minutes of one core, shared among those there are."""
+    """About ten minutes of one core, shared among those there are."""
     starts = range(1_000, 101_000, 2_500)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         assert sum(pool.map(live_all, starts, [2_500] * len(starts))) > 500_000

@@ -171,14 +171,10 @@ def test_split_is_what_the_device_does() -> None:
         assert counts.tolist() == split_rows(rates, most, total).tolist()
 
 
-def all_of(slots: np.ndarray) -> np.ndarray:
-    return np.full(len(slots), 2, dtype=np.int32)
-
-
 def test_budget_of_an_engine() -> None:
     slots = np.array([0, 3], dtype=np.int32)
-    assert VerifyBudget(4, 2, all_of)(slots, 5) == 6  # no curve: all
-    budget = VerifyBudget(4, 2, all_of, CostCurve([(1, 5.0), (100, 104.0)]))  # 4 + rows
+    assert VerifyBudget(4, 2)(slots, 5) == 6  # no curve: all
+    budget = VerifyBudget(4, 2, CostCurve([(1, 5.0), (100, 104.0)]))  # 4 + rows
     assert budget(slots, 0) == 6  # drafts of which nothing is known count 1
     budget.note(slots, np.array([[0.9, 0.5], [0.2, 0.1]]))
     # 2/6, 2.9/7 = .414, 3.4/8 = .425, 3.6/9 = .4
@@ -190,7 +186,7 @@ def test_budget_of_an_engine() -> None:
 
 
 def test_without_overlap_rates_wait_for_the_next_step() -> None:
-    budgets = [VerifyBudget(2, 1, all_of, CostCurve([(1, 1.0), (9, 9.0)]), overlapped=o) for o in (True, False)]
+    budgets = [VerifyBudget(2, 1, CostCurve([(1, 1.0), (9, 9.0)]), overlapped=o) for o in (True, False)]
     slots = np.array([0, 1], dtype=np.int32)
     chosen: list[list[int]] = [[], []]
     for rate in (0.1, 0.9, 0.9, 0.2, 0.4, 0.3):
