@@ -14,6 +14,7 @@ REQUIRE_ACCELERATOR = "TANDEM_REQUIRE_ACCELERATOR"
 ALLOW_UNTESTED = "TANDEM_ALLOW_UNTESTED"
 COMPOSITE = "TANDEM_COMPOSITE"
 CACHE_DIR = "TANDEM_CACHE_DIR"
+EMULATE = "TANDEM_EMULATE"
 
 # Besides these, TANDEM_<SECTION>_<FIELD> sets one engine option.
 KNOWN = {
@@ -21,6 +22,7 @@ KNOWN = {
     REQUIRE_ACCELERATOR: "1: automatic selection does not take the CPU",
     ALLOW_UNTESTED: "1: run with versions that no tested row names",
     COMPOSITE: "ops, separated by commas, that run as composites whatever the backend brings",
+    EMULATE: "1: a backend that can emulates its device on the host; for tests, and very slow",
     CACHE_DIR: "folder for what may be measured or built again; default: ~/.cache/tandem",
     "TANDEM_CONFORMANCE_BACKEND": "backend that the conformance tests run on",
     "TANDEM_NO_NATIVE": "1 at build time: no native kernels",

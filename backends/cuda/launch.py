@@ -1,0 +1,53 @@
+"""The one way in which kernels are launched, so that launches can be recorded instead of run.
+
+A recorded launch has everything a compiler needs: the compile gates run the same launchers on arrays without memory
+(device ``meta``) at official dimensions and compile what they would have launched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+Grid = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a Triton kernel.
+
+    Args:
+        kernel: the jitted function.
+        grid: programs along each axis.
+        args: positional arguments.
+        meta: keyword arguments, compile-time constants and options (num_warps, num_stages) among them.
+    """
+
+    kernel: Any
+    grid: Grid
+    args: tuple[Any, ...]
+    meta: dict[str, Any]
+
+
+_recorders: list[list[Launch]] = []
+
+
+def launch(kernel: Any, grid: Grid, *args: Any, **meta: Any) -> None:
+    """Queue a kernel on the current stream; nothing where the grid is empty."""
+    if _recorders:
+        _recorders[-1].append(Launch(kernel, grid, args, meta))
+    elif all(grid):
+        kernel[grid](*args, **meta)
+
+
+@contextmanager
+def recording() -> Iterator[list[Launch]]:
+    """Record launches instead of running them."""
+    found: list[Launch] = []
+    _recorders.append(found)
+    try:
+        yield found
+    finally:
+        _recorders.pop()

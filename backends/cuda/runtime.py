@@ -1,0 +1,117 @@
+"""What the backend needs of a device besides kernels, and its emulation on host memory."""
+
+from __future__ import annotations
+
+import abc
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from tandem.backends.cuda.emulation import LABEL
+from tandem.contract.backend import Array, Graph, HostFuture
+from tandem.contract.capabilities import MemoryInfo
+from tandem.errors import CapacityError
+
+
+class Runtime(abc.ABC):
+    """Memory, copies, waiting and capture of one device.
+
+    Attributes:
+        device: where its arrays are.
+        capability: compute capability, (10, 0) for SM100.
+        emulated: whether no device is there.
+    """
+
+    device: torch.device
+    capability: tuple[int, int]
+    emulated: bool
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Memory that holds anything.
+
+        Raises:
+            CapacityError: there is not that much.
+        """
+        try:
+            return torch.empty(shape, dtype=dtype, device=self.device)
+        except (RuntimeError, TypeError, OverflowError) as error:
+            raise CapacityError(
+                "memory could not be allocated",
+                where=f"{shape} of {dtype} on backend 'cuda'",
+                why=str(error).splitlines()[0],
+                fix="lower cache.num_blocks, scheduler.max_slots or scheduler.max_tokens_per_step",
+            ) from error
+
+    @abc.abstractmethod
+    def from_host(self, array: Array, out: torch.Tensor | None) -> torch.Tensor:
+        """Copy to the device; the source may be reused on return."""
+
+    @abc.abstractmethod
+    def to_host(self, tensor: torch.Tensor) -> HostFuture:
+        """Start a copy to the host."""
+
+    @abc.abstractmethod
+    def memory(self) -> MemoryInfo:
+        """Total and free bytes."""
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Wait for all queued work."""
+
+    @abc.abstractmethod
+    def capture(self, function: Callable[[], Any]) -> Graph:
+        """Record one call for replay."""
+
+    @abc.abstractmethod
+    def facts(self) -> dict[str, str]:
+        """What can change a bit: device, driver, libraries."""
+
+
+class Finished:
+    """A copy that was there at once."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def ready(self) -> bool:
+        """Always true."""
+        return True
+
+    def result(self) -> Array:
+        """The copied array."""
+        return self._array
+
+
+class EmulatedRuntime(Runtime):
+    """Host memory; every call has finished when it returns."""
+
+    capability = (10, 0)
+    emulated = True
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+
+    def from_host(self, array: Array, out: torch.Tensor | None) -> torch.Tensor:
+        source = torch.from_numpy(np.ascontiguousarray(array))
+        if out is None:
+            return source.clone()
+        return (out[: source.shape[0]] if source.dim() else out).copy_(source)
+
+    def to_host(self, tensor: torch.Tensor) -> HostFuture:
+        plain = tensor.to(torch.float32) if tensor.dtype is torch.bfloat16 else tensor
+        return Finished(plain.numpy().copy())
+
+    def memory(self) -> MemoryInfo:
+        return MemoryInfo(0, 0)
+
+    def synchronize(self) -> None:
+        """Nothing is ever queued."""
+
+    def capture(self, function: Callable[[], Any]) -> Graph:
+        raise NotImplementedError("an emulated device declares no graphs")
+
+    def facts(self) -> dict[str, str]:
+        return {"device": "none", "verification": LABEL, "machine": platform.machine()}
