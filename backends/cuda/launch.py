@@ -35,7 +35,11 @@ _recorders: list[list[Launch]] = []
 
 
 def launch(kernel: Any, grid: Grid, *args: Any, **meta: Any) -> None:
-    """Queue a kernel on the current stream; nothing where the grid is empty."""
+    """Queue a kernel on the current stream; nothing where the grid is empty.
+
+    Multiplications and additions are fused only where a kernel asks for it: what a compiler fuses changes bits.
+    """
+    meta.setdefault("enable_fp_fusion", False)
     if _recorders:
         _recorders[-1].append(Launch(kernel, grid, args, meta))
     elif all(grid):
