@@ -26,15 +26,16 @@ class CudaBackend(Backend):
     contract = CONTRACT_VERSION
 
     def __init__(self, runtime: Runtime) -> None:
-        from tandem.backends.cuda import table
+        from tandem.backends.cuda import products, table
 
         self._runtime = runtime
         self.device = runtime.device
         self._ops = table.implementations(runtime)
+        notes = products.notes(runtime)
         self._caps = Capabilities(
             contract=CONTRACT_VERSION,
             formats=frozenset(f.value for f in QFormat),
-            ops={name: OpCap("fused") for name in self._ops},
+            ops={name: OpCap("fused", notes=notes.get(name, "")) for name in self._ops},
             batch_invariant=True,
             graphs=not runtime.emulated,
             notes=runtime.facts().get("verification", "device"),
