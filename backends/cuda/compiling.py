@@ -60,8 +60,39 @@ class Compiled:
     sass: str
 
 
-def compile_launch(launch: Launch, arch: int) -> Compiled:
-    """Compile what a launch runs, for compute capability ``arch`` / 10."""
+@dataclass(frozen=True)
+class Request:
+    """What a launch asks of the compiler; equal keys give the same code.
+
+    Args:
+        kernel: the jitted function.
+        signature: type of each argument by name.
+        constants: values known while compiling, by place.
+        attributes: facts about arguments, by place.
+        options: num_warps, num_stages and the like.
+    """
+
+    kernel: Any
+    signature: dict[str, str]
+    constants: dict[tuple[int, ...], Any]
+    attributes: dict[tuple[int, ...], list[list[Any]]]
+    options: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Of the jitted function."""
+        return str(self.kernel.__name__).lstrip("_")
+
+    @property
+    def key(self) -> str:
+        """Text that differs where the code may."""
+        constants = {place: getattr(value, "__name__", value) for place, value in self.constants.items()}
+        facts = (self.kernel.__module__, self.name, self.signature, constants, self.attributes, self.options)
+        return repr(facts)
+
+
+def request_of(launch: Launch) -> Request:
+    """What a device would compile for a launch."""
     names = list(launch.kernel.arg_names)
     values = dict(zip(names, launch.args, strict=False)) | {n: v for n, v in launch.meta.items() if n in names}
     options = {n: v for n, v in launch.meta.items() if n not in names}
@@ -71,15 +102,27 @@ def compile_launch(launch: Launch, arch: int) -> Compiled:
     attributes: dict[tuple[int, ...], list[list[Any]]] = {}
     for place, name in enumerate(names):
         value = values[name]
-        kind = "constexpr" if name in constant or value is None or (type(value) is int and value == 1) else _type(value)
-        signature[name] = kind
-        if kind == "constexpr":
+        fixed = name in constant or value is None or (type(value) is int and value == 1)
+        signature[name] = "constexpr" if fixed else _type(value)
+        if fixed:
             constants[(place,)] = value
         elif isinstance(value, torch.Tensor) or (type(value) is int and value % 16 == 0):
             attributes[(place,)] = [["tt.divisibility", 16]]
-    source = ASTSource(fn=launch.kernel, signature=signature, constexprs=constants, attrs=attributes)
-    made = compile_source(source, target=GPUTarget("cuda", arch, WARP), options=options)
-    return _read(launch.kernel.__name__, arch, made)
+    return Request(launch.kernel, signature, constants, attributes, options)
+
+
+def compile_request(request: Request, arch: int) -> Compiled:
+    """Compile for compute capability ``arch`` / 10."""
+    source = ASTSource(
+        fn=request.kernel, signature=request.signature, constexprs=request.constants, attrs=request.attributes
+    )
+    made = compile_source(source, target=GPUTarget("cuda", arch, WARP), options=dict(request.options))
+    return _read(request.name, arch, made)
+
+
+def compile_launch(launch: Launch, arch: int) -> Compiled:
+    """Compile what a launch runs."""
+    return compile_request(request_of(launch), arch)
 
 
 def _type(value: Any) -> str:
