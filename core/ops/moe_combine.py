@@ -47,10 +47,16 @@ def _missing(seed: int, rows: int) -> dict[str, Any]:
     return arguments | {"shared": None}
 
 
-def _arguments(seed: int, rows: int) -> dict[str, Any]:
+@case("moe_combine", "wide-rows")
+def _wide(seed: int) -> dict[str, Any]:
+    """Rows wider than one block of a sum."""
+    return _arguments(seed, 3, 1100) | {"shared": Draw(seed + 1).bf16(3, 1100)}
+
+
+def _arguments(seed: int, rows: int, width: int = 40) -> dict[str, Any]:
     """Three experts a token, served in random order."""
     draw = Draw(seed)
     source = torch.from_numpy(draw.rng.permutation(3 * rows).astype(np.int32)).view(rows, 3)
     ends = torch.tensor([rows, 3 * rows], dtype=torch.int32)
     x = draw.quantised(QFormat.MXFP8, 3 * rows, 32)
-    return {"y": draw.bf16(3 * rows, 40), "batch": MoEBatch(x, draw.f32(3 * rows), ends, source)}
+    return {"y": draw.bf16(3 * rows, width), "batch": MoEBatch(x, draw.f32(3 * rows), ends, source)}

@@ -58,6 +58,20 @@ def _none(seed: int) -> dict[str, Any]:
     return _arguments(seed, 3, 4) | {"local": (10, 12)}
 
 
+@case("moe_dispatch", "many-pairs")
+def _many(seed: int) -> dict[str, Any]:
+    """More pairs than one block of a sort takes."""
+    arguments = _arguments(seed, 301, 9)
+    arguments["row_slot"][7::11] = -1
+    return arguments | {"local": (1, 8)}
+
+
+@case("moe_dispatch", "wide-rows")
+def _wide(seed: int) -> dict[str, Any]:
+    """Rows wider than one block of a copy, their scales no whole number of tiles."""
+    return _arguments(seed, 3, 4) | {"xq": Draw(seed).quantised(QFormat.MXFP8, 3, 2112)}
+
+
 def _arguments(seed: int, rows: int, experts: int) -> dict[str, Any]:
     draw = Draw(seed)
     chosen = draw.rng.permuted(np.tile(np.arange(experts, dtype=np.int32), (rows, 1)), axis=1)[:, :2]
