@@ -67,3 +67,21 @@ def segments(seed: int) -> dict[str, Any]:
         "last_token": draw.i32(100, 199, 7),
         "length": draw.i32(100, 199, 7),
     }
+
+
+@case("aux.accept", "long-segments")
+def _long(seed: int) -> dict[str, Any]:
+    """More rows than are looked at together: refused early, refused late, all taken."""
+    draw = Draw(seed)
+    accepted = torch.ones(123, dtype=torch.int32)
+    accepted[[3, 35, 41 + 38]] = 0
+    return {
+        "token": draw.i32(0, 99, 123),
+        "accepted": accepted,
+        "first": torch.tensor([0, 41, 82], dtype=torch.int32),
+        "count": torch.tensor([41, 41, 41], dtype=torch.int32),
+        "base": draw.i32(0, 99, 3),
+        "slots": torch.tensor([2, 0, 1], dtype=torch.int32),
+        "last_token": draw.i32(100, 199, 4),
+        "length": draw.i32(100, 199, 4),
+    }

@@ -64,3 +64,10 @@ def _first(seed: int) -> dict[str, Any]:
 def _later(seed: int) -> dict[str, Any]:
     """The rate goes on from the draft before."""
     return _arguments(seed, 2)
+
+
+@case("aux.draft_commit", "wide-rows")
+def _wide(seed: int) -> dict[str, Any]:
+    """Weights wider than one block of a copy."""
+    draw = Draw(seed)
+    return _arguments(seed, 1) | {"weight": draw.i32(0, 1 << 30, 5, 4100), "proposal": draw.i32(0, 1 << 30, 15, 4100)}

@@ -113,3 +113,23 @@ def _ties(seed: int) -> dict[str, Any]:
     rates = torch.full((7, 4), 0.5)
     rates[0, 1], rates[5, 0], rates[5, 1] = float("nan"), 0.25, 0.9
     return arguments | {"rates": rates}
+
+
+@case("aux.verify_rows", "many-requests")
+def _crowd(seed: int) -> dict[str, Any]:
+    """More drafts than one tile of a comparison holds, half of them at the same rate."""
+    draw = Draw(seed)
+    count = 61
+    slots = torch.from_numpy(draw.rng.permutation(count).astype("int32"))
+    slots[5::9] = -1
+    rates = torch.from_numpy(draw.rng.random((count + 1, 5), dtype="float32")).cumprod(-1)
+    rates[::2] = 0.25
+    return {
+        "slots": slots,
+        "rates": rates,
+        "drafts": draw.i32(-1, 9, count + 1, 5),
+        "length": draw.i32(0, 20, count + 1),
+        "limit": draw.i32(15, 40, count + 1),
+        "most": draw.i32(0, 6, count),
+        "rows": 150,
+    }

@@ -71,8 +71,21 @@ def _rank(experts, row_slot, first, count, pairs, chunk, owner, K: tl.constexpr,
 
 @triton.jit
 def _place(
-    experts, row_slot, weights, counts, source, ends, sorted_weights, first, count, pairs, chunks,
-    K: tl.constexpr, BINS: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr,
+    experts,
+    row_slot,
+    weights,
+    counts,
+    source,
+    ends,
+    sorted_weights,
+    first,
+    count,
+    pairs,
+    chunks,
+    K: tl.constexpr,
+    BINS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    TILE: tl.constexpr,
 ):
     """A program gives the pairs of one chunk their places and moves their weights; the first also writes ``ends``.
 
@@ -135,8 +148,19 @@ def moe_dispatch(xq: QTensor, experts: Tensor, weights: Tensor, row_slot: Tensor
         launch(_count, (chunks,), experts, row_slot, counts, local[0], count, pairs, **shape)
     outputs = (source, ends, sorted_weights)
     launch(
-        _place, (chunks,), experts, row_slot, weights, counts, *outputs, local[0], count, pairs, chunks,
-        TILE=16, **shape,
+        _place,
+        (chunks,),
+        experts,
+        row_slot,
+        weights,
+        counts,
+        *outputs,
+        local[0],
+        count,
+        pairs,
+        chunks,
+        TILE=16,
+        **shape,
     )
     words, to_words = xq.scale.view(torch.int32), batch.x.scale.view(torch.int32)
     grid = (rows, triton.cdiv(width, COLUMNS))
