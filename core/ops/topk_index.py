@@ -76,3 +76,11 @@ def _short(seed: int) -> dict[str, Any]:
 def _many(seed: int) -> dict[str, Any]:
     """More candidates than one tile holds, so that parts of a row are merged; few values, so that ties lie across."""
     return {"scores": Draw(seed).bf16(3, 5003, scale=30.0).round(), "k": 600}
+
+
+@case("topk_index", "merged-twice")
+def _twice(seed: int) -> dict[str, Any]:
+    """So many candidates that what merges the parts of a row does so in parts; one row's good ones lie in one part."""
+    scores = Draw(seed).bf16(2, 33_011, scale=30.0).round()
+    scores[1, 9_000:11_500] += 500.0
+    return {"scores": scores, "k": 2000}
