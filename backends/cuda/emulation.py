@@ -54,7 +54,9 @@ def prepare() -> None:
             why="Triton was imported before the backend, as a compiler; it can be one thing only in a process",
             fix="start a new process that imports tandem before triton",
         )
-    from tandem.backends.cuda import interpreter  # noqa: F401
+    from tandem.backends.cuda import interpreter
+
+    interpreter.install()
 
 
 def _import_interpreting() -> None:
