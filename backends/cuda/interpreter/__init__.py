@@ -35,7 +35,8 @@ def install() -> None:
             f"install triton=={TRITON}",
         )
     changes = list(_changes())
-    missing = [f"{getattr(owner, '__name__', 'builder')}.{name}" for owner, name, _ in changes if not hasattr(owner, name)]
+    gone = [(owner, name) for owner, name, _ in changes if not hasattr(owner, name)]
+    missing = [f"{getattr(owner, '__name__', 'builder')}.{name}" for owner, name in gone]
     if missing:
         raise _refused(
             f"Triton {TRITON} is installed without {', '.join(missing)}, which the corrections change",

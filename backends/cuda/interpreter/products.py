@@ -31,7 +31,7 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def _bits(x: Array) -> int:
-    """Bits from the highest to the lowest that is set in any element; more than a float64 has where one is not finite."""
+    """From the highest to the lowest bit that is set in any element; more than fit float64 where one is not finite."""
     if not np.isfinite(x).all():
         return _EXACT_BITS + 1
     significand, exponent = np.frexp(x[x != 0])

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import triton.language as tl
-from triton.runtime import interpreter as stock
 
 Array = npt.NDArray[Any]
 Pair = tuple[Array, ...]
