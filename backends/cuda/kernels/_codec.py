@@ -78,8 +78,8 @@ def mxfp8_groups(grouped):
     """f32 [G, 32] -> codes uint8 [G, 32] and scale bytes int32 [G]; a NaN spoils its group."""
     amax = nan_max(grouped, 1)
     spoilt = amax != amax
-    exponent = ue8m0_round_up(tl.maximum(tl.where(spoilt, 1.0, amax), 1e-4) / 448.0)
+    exponent = ue8m0_round_up(tl.div_rn(tl.maximum(tl.where(spoilt, 1.0, amax), 1e-4), 448.0))
     scale = tl.where(spoilt, 255, exponent)
-    scaled = tl.fdiv(grouped, ue8m0_value(exponent)[:, None])
+    scaled = grouped * ue8m0_value(254 - exponent)[:, None]  # the reciprocal is a power of two as well
     code = tl.where(spoilt[:, None], 0x7F, e4m3_encode(scaled).to(tl.int32))
     return code.to(tl.uint8), scale
