@@ -27,6 +27,7 @@ _TYPES = {
     torch.float32: "fp32",
     torch.float64: "fp64",
     torch.uint8: "u8",
+    torch.int16: "i16",
     torch.int32: "i32",
     torch.int64: "i64",
     torch.bool: "i1",

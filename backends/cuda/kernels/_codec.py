@@ -31,9 +31,8 @@ def ue8m0_value(code):
 
 @triton.jit
 def e4m3_encode(x):
-    """f32 -> e4m3 codes (uint8), nearest even, saturating; NaN becomes 0x7f."""
-    code = x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
-    return tl.where(x != x, 0x7F, code).to(tl.uint8)
+    """f32 -> e4m3 codes (uint8), nearest even, saturating; NaN becomes 0x7f or 0xff."""
+    return x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
 
 
 @triton.jit
@@ -44,33 +43,31 @@ def e4m3_decode(code):
 
 @triton.jit
 def e2m1_encode(x):
-    """f32 -> e2m1 codes 0..15 (int32), nearest with ties to the even code, saturating; -0 becomes 0, NaN 0."""
-    a = tl.abs(x)
-    code = (a > 0.25).to(tl.int32)
-    code += (a >= 0.75).to(tl.int32)
-    code += (a > 1.25).to(tl.int32)
-    code += (a >= 1.75).to(tl.int32)
-    code += (a > 2.5).to(tl.int32)
-    code += (a >= 3.5).to(tl.int32)
-    code += (a > 5.0).to(tl.int32)
-    return code + tl.where((x < 0) & (code > 0), 8, 0)
+    """f32 -> e2m1 codes 0..15 (int32), nearest with ties to the even code, saturating; -0 becomes 0, NaN any code.
+
+    |x| * 2^-126 has the code in the three bits where exponent and mantissa of an f32 meet, the rest below them.  That
+    product loses what is less than 2^-23: an x so close to a tie counts as that tie.
+    """
+    bits = (tl.abs(x) * 1.1754943508222875e-38).to(tl.int32, bitcast=True)
+    code = tl.minimum((bits + 0x1FFFFF + ((bits >> 22) & 1)) >> 22, 7)
+    return code | tl.where((x < 0) & (code > 0), 8, 0)
 
 
 @triton.jit
 def e2m1_decode(code):
-    """e2m1 codes 0..15 (int32) -> f32."""
-    magnitude = code & 7
-    quarters = tl.where(magnitude < 2, 2 * magnitude, (2 + (magnitude & 1)) << (magnitude >> 1))
-    value = quarters.to(tl.float32) * 0.25
-    return tl.where(code > 7, -value, value)
+    """e2m1 codes 0..15 (int32) -> f32.
+
+    The three bits of the magnitude, put where exponent and mantissa of an f32 meet, are the value times 2^-126.
+    """
+    bits = ((code & 7) << 22) | ((code & 8) << 28)
+    return bits.to(tl.float32, bitcast=True) * 8.507059173023462e37
 
 
 @triton.jit
 def nan_max(x, axis: tl.constexpr):
-    """Largest |x| along an axis; NaN where there is one, which a plain maximum may lose."""
-    bad = tl.max((x != x).to(tl.int32), axis=axis)
-    top = tl.max(tl.where(x != x, 0.0, tl.abs(x)), axis=axis)
-    return tl.where(bad > 0, float("nan"), top)
+    """Largest |x| along an axis, f32; NaN where there is one: bit patterns of magnitudes are in the order of values."""
+    bits = x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+    return tl.max(bits, axis=axis).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -78,8 +75,32 @@ def mxfp8_groups(grouped):
     """f32 [G, 32] -> codes uint8 [G, 32] and scale bytes int32 [G]; a NaN spoils its group."""
     amax = nan_max(grouped, 1)
     spoilt = amax != amax
-    exponent = ue8m0_round_up(tl.div_rn(tl.maximum(tl.where(spoilt, 1.0, amax), 1e-4), 448.0))
-    scale = tl.where(spoilt, 255, exponent)
-    scaled = grouped * ue8m0_value(254 - exponent)[:, None]  # the reciprocal is a power of two as well
+    exponent = ue8m0_round_up(tl.div_rn(tl.maximum(amax, 1e-4), 448.0))
+    scaled = grouped * ue8m0_value(254 - exponent)[:, None]  # the scale is a power of two, and so is its reciprocal
     code = tl.where(spoilt[:, None], 0x7F, e4m3_encode(scaled).to(tl.int32))
-    return code.to(tl.uint8), scale
+    return code.to(tl.uint8), tl.where(spoilt, 255, exponent)
+
+
+@triton.jit
+def mxfp4_groups(grouped):
+    """f32 [G, 32] of bf16 values -> e2m1 codes int32 [G, 32] and scale bytes int32 [G]; a NaN spoils its group."""
+    amax = nan_max(grouped, 1)
+    spoilt = amax != amax
+    exponent = ue8m0_round_up(tl.div_rn(tl.maximum(amax, 6.0 * 2.0**-126), 6.0))
+    code = e2m1_encode(grouped * ue8m0_value(254 - exponent)[:, None])
+    return tl.where(spoilt[:, None], 0, code), tl.where(spoilt, 255, exponent)
+
+
+@triton.jit
+def nvfp4_groups(grouped):
+    """f32 [G, 16] of bf16 values -> e2m1 codes int32 [G, 16] and scale bytes int32 [G]; a NaN spoils its group.
+
+    A bf16 value divided by an e4m3 number is a tie of e2m1 or further from one than 2^-9 of itself, so the rounded
+    reciprocal serves, once its error is cut off.
+    """
+    amax = nan_max(grouped, 1)
+    spoilt = amax != amax
+    scale = e4m3_encode(tl.minimum(tl.div_rn(tl.maximum(amax, 6.0 * 2.0**-9), 6.0), 448.0)).to(tl.int32)
+    bits = (grouped * tl.div_rn(1.0, e4m3_decode(scale.to(tl.uint8)))[:, None]).to(tl.int32, bitcast=True)
+    code = e2m1_encode(((bits + 0x80) & -0x100).to(tl.float32, bitcast=True))
+    return tl.where(spoilt[:, None], 0, code), tl.where(spoilt, 0x7F, scale)
