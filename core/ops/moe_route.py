@@ -83,3 +83,17 @@ def _many(seed: int) -> dict[str, Any]:
     draw = Draw(seed)
     gate = draw.weight(WeightKind.LINEAR, QFormat.BF16, 384, 64)
     return _mixed(seed, 5) | {"gate": gate, "bias": draw.f32(384), "bias_vl": draw.f32(384), "k": 8}
+
+
+@case("moe_route", "many-terms")
+def _deep(seed: int) -> dict[str, Any]:
+    """More terms than one part of a sum holds, more experts than a tile."""
+    draw = Draw(seed)
+    gate = draw.weight(WeightKind.LINEAR, QFormat.BF16, 130, 1056)
+    return _mixed(seed, 33) | {
+        "x": draw.bf16(33, 1056),
+        "gate": gate,
+        "bias": draw.f32(130),
+        "bias_vl": draw.f32(130),
+        "k": 6,
+    }
