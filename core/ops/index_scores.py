@@ -125,3 +125,12 @@ def _many(seed: int) -> dict[str, Any]:
         "lens": torch.tensor([1200, 1, 1030], dtype=torch.int32),
         "width": 1200,
     }
+
+
+@case("index_scores", "chunk-over-many-entries")
+def _chunk(seed: int) -> dict[str, Any]:
+    """Consecutive rows of one request, between rows of others, whose keys fill several tiles."""
+    draw = Draw(seed)
+    arguments = _many(seed) | {"q": draw.quantised(QFormat.MXFP4, 9, 64), "w": draw.bf16(9, 2)}
+    arguments["row_slot"] = torch.tensor([0, 2, 2, 2, 2, 2, 2, 2, 1], dtype=torch.int32)
+    return arguments | {"lens": torch.arange(250, 259, dtype=torch.int32), "width": 300}

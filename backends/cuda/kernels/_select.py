@@ -1,7 +1,7 @@
 """The k best of each row by (value descending, index ascending), which `topk_index` and `top_logprobs` share.
 
-A row is cut into tiles, and each tile gives the indices of its own k best in ascending order, -1 at the end.  The k best
-of the row are among them, and stand in ascending order from tile to tile, so the same kernel applied to these
+A row is cut into tiles, and each tile gives the indices of its own k best in ascending order, -1 at the end.  The k
+best of the row are among them, and stand in ascending order from tile to tile, so the same kernel applied to these
 indices finds them, again and again until one tile is left.  Scores are read from memory once; what later levels
 read again is k of each tile.  All decisions are counts of integers, so how a row is cut changes no bit.
 """

@@ -1,0 +1,100 @@
+"""Scores of one tile of index keys for a few query rows: one block-scaled product, then the heads in order.
+
+Keys are the rows of the product and (query row, head) its columns, so a thread holds all heads of a key in registers
+when it adds them up, one after another.
+
+How exact the product is.  A product of two e2m1 values is a multiple of 1/4 and at most 36, so the 32 of a scale group
+sum to a multiple of 1/4 below 2^11: 13 bits, exact in f32 in any order.  Scales are powers of two, so a dot of up to 4
+groups is exact too, in any order, while the exponents of its groups (query's plus key's) lie within 9 of each other:
+9 bits apart, 13 of their own and 2 for the sum are the 24 of f32.  Beyond that the smaller groups lose bits below
+2^-24 of the largest partial sum, which class A counts.  Neither depends on other rows: an element of the product is
+made from its own key and its own query column, whatever the number of columns.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from triton import next_power_of_2
+
+from tandem.contract.types import CANONICAL, KVCache, QFormat, QTensor
+from tandem.errors import LayoutError
+
+Tensor = torch.Tensor
+LEAST_COLUMNS, LEAST_DEPTH = 16, 128  # of a block-scaled product
+
+
+@triton.jit
+def load_keys(cache, slot, DIM: tl.constexpr, WIDE: tl.constexpr):
+    """Codes uint8 [KEYS, WIDE / 2] and scale bytes uint8 [KEYS, WIDE / 32] of cache slots; -1 reads as zeros."""
+    entry = cache + slot.to(tl.int64)[:, None] * (DIM // 2 + DIM // 32)
+    held = (slot >= 0)[:, None]
+    byte, group = tl.arange(0, WIDE // 2)[None, :], tl.arange(0, WIDE // 32)[None, :]
+    codes = tl.load(entry + byte, mask=held & (byte < DIM // 2), other=0)
+    return codes, tl.load(entry + DIM // 2 + group, mask=held & (group < DIM // 32), other=127)
+
+
+@triton.jit
+def load_queries(
+    codes,
+    scales,
+    weights,
+    first,
+    ROWS: tl.constexpr,
+    HEADS: tl.constexpr,
+    PAD: tl.constexpr,
+    DIM: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """Codes [ROWS * PAD, WIDE / 2], scale bytes [ROWS * PAD, WIDE / 32] and f32 head weights [ROWS * PAD] of rows."""
+    column = tl.arange(0, ROWS * PAD)
+    head = (first + column // PAD).to(tl.int64) * HEADS + column % PAD
+    real = column % PAD < HEADS
+    byte, group = tl.arange(0, WIDE // 2)[None, :], tl.arange(0, WIDE // 32)[None, :]
+    code = tl.load(codes + head[:, None] * (DIM // 2) + byte, mask=real[:, None] & (byte < DIM // 2), other=0)
+    known = real[:, None] & (group < DIM // 32)
+    scale = tl.load(scales + head[:, None] * (DIM // 32) + group, mask=known, other=127)
+    return code, scale, tl.load(weights + head, mask=real, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def add_in_order(total, terms, HEADS: tl.constexpr, PAD: tl.constexpr):
+    """total [KEYS, ROWS] plus terms [KEYS, ROWS, PAD], the first HEADS of them one after another.
+
+    A reduction would leave their order to the compiler.
+    """
+    if PAD == 1:
+        return total + tl.reshape(terms, total.shape)
+    else:
+        halves = tl.reshape(terms, (total.shape[0], total.shape[1], 2, PAD // 2))
+        low, high = tl.split(tl.permute(halves, (0, 1, 3, 2)))
+        if HEADS <= PAD // 2:
+            return add_in_order(total, low, HEADS, PAD // 2)
+        else:
+            return add_in_order(add_in_order(total, low, PAD // 2, PAD // 2), high, HEADS - PAD // 2, PAD // 2)
+
+
+@triton.jit
+def score(key, key_scale, query, query_scale, weight, ROWS: tl.constexpr, HEADS: tl.constexpr, PAD: tl.constexpr):
+    """f32 [KEYS, ROWS]: sum over heads of weight * relu(query . key)."""
+    dots = tl.dot_scaled(key, key_scale, "e2m1", tl.trans(query), query_scale, "e2m1")
+    terms = tl.maximum(dots, 0.0, propagate_nan=tl.PropagateNan.ALL) * weight[None, :]
+    total = tl.zeros((key.shape[0], ROWS), tl.float32)
+    return add_in_order(total, tl.reshape(terms, (key.shape[0], ROWS, PAD)), HEADS, PAD)
+
+
+def shape(q: QTensor, w: Tensor, cache: KVCache, op: str) -> dict[str, int]:
+    """Compile-time sizes: heads and dim, and what a block-scaled product pads them to."""
+    q.require(op, QFormat.MXFP4)
+    fmt, layout = cache.layout.fmt, cache.memory_layout
+    if fmt is not QFormat.MXFP4 or layout != CANONICAL:
+        raise LayoutError(
+            f"'{op}' got a cache it does not read",
+            where=f"op '{op}', {cache.layout.kind.value} cache",
+            why=f"it is {fmt.value} in layout '{layout}', the op reads mxfp4 in '{CANONICAL}'",
+            fix="allocate the index cache with kv_alloc of this backend",
+        )
+    heads, dim = w.shape[1], cache.layout.dim
+    padded = {"PAD": max(LEAST_COLUMNS, next_power_of_2(heads)), "WIDE": max(LEAST_DEPTH, next_power_of_2(dim))}
+    return {"BLOCK_ENTRIES": cache.layout.block_entries, "HEADS": heads, "DIM": dim} | padded
