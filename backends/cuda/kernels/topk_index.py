@@ -24,5 +24,5 @@ def _traffic(scores: Tensor, k: int) -> tuple[int, int]:
 OPS: dict[str, Any] = {"topk_index": topk_index}
 TRAFFIC: dict[str, Any] = {"topk_index": _traffic}
 WHY: dict[str, str] = {
-    "topk_index": "rows are cut into tiles so that all processors work; the best of each tile are written and read again"
+    "topk_index": "rows are cut so that all processors work; the best of each tile are written and read again"
 }
