@@ -63,14 +63,19 @@ class QTensor:
     shape: tuple[int, ...]
     layout: str = CANONICAL
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the layout keeps rows on axis 0: canonical, and names ending in ``.rows``."""
+        return self.layout == CANONICAL or self.layout.endswith(".rows")
+
     def take_rows(self, index: Tensor, gather: Callable[[Tensor, Tensor], Tensor] = _take) -> QTensor:
-        """Rows by index, for layouts that keep rows on axis 0 (canonical, and names ending in ``.rows``).
+        """Rows by index, for layouts that keep rows on axis 0.
 
         Args:
             index: int [N].
             gather: takes the rows of one array.
         """
-        if self.layout != CANONICAL and not self.layout.endswith(".rows"):
+        if not self.keeps_rows:
             raise LayoutError(
                 "rows of a quantised tensor cannot be gathered generically",
                 where=f"shape {self.shape}",

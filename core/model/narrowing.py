@@ -35,6 +35,7 @@ class Narrowing:
     """
 
     def __init__(self, plan: Plan, text: TextConfig, caches: ModelCaches) -> None:
+        self._backend = plan.backend
         self._window, self._block = text.sliding_window, caches.spec.window_block
         self._gather = plan.bind("gather_rows", "step")
         self._window_slots = plan.bind("aux.window_slots", "step", window=text.sliding_window)
@@ -52,7 +53,14 @@ class Narrowing:
         """The rows index int32 [K]."""
         take = self._gather
         mix = HcMix(*(take(part, index) for part in at.mix))
-        return Entering(take(at.trunk, index), take(at.x, index), at.xq.take_rows(index, take), mix)
+        return Entering(take(at.trunk, index), take(at.x, index), self._rows(at.xq, index), mix)
+
+    def _rows(self, q: QTensor, index: Tensor) -> QTensor:
+        """Rows of a quantised tensor; a layout that does not keep them on axis 0 goes by way of the canonical one."""
+        if q.keeps_rows:
+            return q.take_rows(index, self._gather)
+        plain = self._backend.to_canonical(q)
+        return self._backend.from_canonical(plain.take_rows(index, self._gather))
 
     def widen(self, hidden: Tensor, kept: KeptRows) -> Tensor:
         """hidden [K, H] of the kept rows -> [T, H], zeros for dropped rows."""
