@@ -129,8 +129,14 @@ def _many(seed: int) -> dict[str, Any]:
 
 @case("index_scores", "chunk-over-many-entries")
 def _chunk(seed: int) -> dict[str, Any]:
-    """Consecutive rows of one request, between rows of others, whose keys fill several tiles."""
+    """Consecutive rows of one request, between rows of others, whose keys fill several tiles and blocks."""
     draw = Draw(seed)
-    arguments = _many(seed) | {"q": draw.quantised(QFormat.MXFP4, 9, 64), "w": draw.bf16(9, 2)}
-    arguments["row_slot"] = torch.tensor([0, 2, 2, 2, 2, 2, 2, 2, 1], dtype=torch.int32)
-    return arguments | {"lens": torch.arange(250, 259, dtype=torch.int32), "width": 300}
+    return {
+        "q": draw.quantised(QFormat.MXFP4, 9, 64),
+        "w": draw.bf16(9, 2),
+        "cache": draw.cache(QFormat.MXFP4, 32, 64, 18),
+        "table": draw.block_table(3, 6),
+        "row_slot": torch.tensor([0, 2, 2, 2, 2, 2, 2, 2, 1], dtype=torch.int32),
+        "lens": torch.arange(250, 259, dtype=torch.int32),
+        "width": 300,
+    }

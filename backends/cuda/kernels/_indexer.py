@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 from triton import next_power_of_2
 
+from tandem.backends.cuda.kernels._paging import look_up
 from tandem.contract.types import CANONICAL, KVCache, QFormat, QTensor
 from tandem.errors import LayoutError
 
@@ -26,13 +27,41 @@ LEAST_COLUMNS, LEAST_DEPTH = 16, 128  # of a block-scaled product
 
 
 @triton.jit
-def load_keys(cache, slot, DIM: tl.constexpr, WIDE: tl.constexpr):
-    """Codes uint8 [KEYS, WIDE / 2] and scale bytes uint8 [KEYS, WIDE / 32] of cache slots; -1 reads as zeros."""
-    entry = cache + slot.to(tl.int64)[:, None] * (DIM // 2 + DIM // 32)
-    held = (slot >= 0)[:, None]
+def load_keys(entry, held, DIM: tl.constexpr, WIDE: tl.constexpr):
+    """Codes uint8 [KEYS, WIDE / 2] and scale bytes uint8 [KEYS, WIDE / 32] at pointers; zeros where not held."""
     byte, group = tl.arange(0, WIDE // 2)[None, :], tl.arange(0, WIDE // 32)[None, :]
-    codes = tl.load(entry + byte, mask=held & (byte < DIM // 2), other=0)
-    return codes, tl.load(entry + DIM // 2 + group, mask=held & (group < DIM // 32), other=127)
+    codes = tl.load(entry[:, None] + byte, mask=held[:, None] & (byte < DIM // 2), other=0)
+    scales = tl.load(entry[:, None] + DIM // 2 + group, mask=held[:, None] & (group < DIM // 32), other=127)
+    return codes, scales
+
+
+@triton.jit
+def scattered(cache, slot, ENTRY: tl.constexpr):
+    """Pointers at cache slots, and which of them hold something."""
+    return cache + slot.to(tl.int64) * ENTRY, slot >= 0
+
+
+@triton.jit
+def consecutive(
+    cache, table_row, columns, start, stop, BLOCK_ENTRIES: tl.constexpr, ENTRY: tl.constexpr, KEYS: tl.constexpr
+):
+    """As `scattered`, for entries from start, a multiple of KEYS, on; none from stop on is needed.
+
+    Blocks that fit a tile are looked up once each, and addresses within them are constants.
+    """
+    place = tl.arange(0, KEYS)
+    if KEYS % BLOCK_ENTRIES == 0 or BLOCK_ENTRIES % KEYS == 0:
+        slot = look_up(start, table_row, columns, start < stop, BLOCK_ENTRIES, False)
+        byte = slot.to(tl.int64) * ENTRY + place * ENTRY
+        held = (slot + place * 0) >= 0
+        for block in tl.static_range(BLOCK_ENTRIES, KEYS, BLOCK_ENTRIES):
+            slot = look_up(start + block, table_row, columns, start + block < stop, BLOCK_ENTRIES, False)
+            byte = tl.where(place < block, byte, slot.to(tl.int64) * ENTRY + (place - block) * ENTRY)
+            held = tl.where(place < block, held, slot >= 0)
+        return cache + (tl.multiple_of(byte, 4) if ENTRY % 4 == 0 else byte), held
+    else:
+        every = start + place
+        return scattered(cache, look_up(every, table_row, columns, every < stop, BLOCK_ENTRIES, False), ENTRY)
 
 
 @triton.jit
@@ -97,4 +126,5 @@ def shape(q: QTensor, w: Tensor, cache: KVCache, op: str) -> dict[str, int]:
         )
     heads, dim = w.shape[1], cache.layout.dim
     padded = {"PAD": max(LEAST_COLUMNS, next_power_of_2(heads)), "WIDE": max(LEAST_DEPTH, next_power_of_2(dim))}
-    return {"BLOCK_ENTRIES": cache.layout.block_entries, "HEADS": heads, "DIM": dim} | padded
+    entry = {"BLOCK_ENTRIES": cache.layout.block_entries, "ENTRY": cache.layout.entry_bytes}
+    return {"HEADS": heads, "DIM": dim} | entry | padded

@@ -13,15 +13,16 @@ import torch
 import triton
 import triton.language as tl
 
-from tandem.backends.cuda.kernels._indexer import load_keys, load_queries, score, shape
-from tandem.backends.cuda.kernels._paging import look_up, table_rows
+from tandem.backends.cuda.kernels._indexer import consecutive, load_keys, load_queries, score, shape
+from tandem.backends.cuda.kernels._paging import table_rows
 from tandem.backends.cuda.launch import launch
 from tandem.contract.types import KVCache, QTensor
 
 Tensor = torch.Tensor
 ROWS = 4  # of a tile
 KEYS = 256  # of a product with one row; half with a whole tile, whose columns are more
-PROGRAMS = 2048  # wanted at most: a program of a large step takes several groups of keys
+STAGES = 5  # table entries, then keys, are on their way while a product is made
+PROGRAMS = 1024  # wanted at most: a program of a large step takes several groups of keys
 
 
 @triton.jit
@@ -42,6 +43,7 @@ def _score_rows(
     BLOCK_ENTRIES: tl.constexpr,
     HEADS: tl.constexpr,
     DIM: tl.constexpr,
+    ENTRY: tl.constexpr,
     PAD: tl.constexpr,
     WIDE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -51,15 +53,15 @@ def _score_rows(
     row = first + tl.arange(0, ROWS)
     seen = tl.load(lens + row)
     stop = tl.minimum(tl.max(seen), end)
-    held = tl.where(request >= 0, stop, begin)
+    readable = tl.where(request >= 0, stop, begin)
     table_row = table_rows(table, request, columns)
     place = tl.arange(0, KEYS)
     target = out + row.to(tl.int64)[None, :] * width
     query, query_scale, weight = load_queries(codes, scales, weights, first, ROWS, HEADS, PAD, DIM, WIDE)
     for start in range(begin, stop, KEYS):
         entry = start + place
-        slot = look_up(entry, table_row, columns, entry < held, BLOCK_ENTRIES, False)
-        key, key_scale = load_keys(cache, slot, DIM, WIDE)
+        pointer, held = consecutive(cache, table_row, columns, start, readable, BLOCK_ENTRIES, ENTRY, KEYS)
+        key, key_scale = load_keys(pointer, held, DIM, WIDE)
         total = score(key, key_scale, query, query_scale, weight, ROWS, HEADS, PAD)
         total = tl.where(entry[:, None] < seen[None, :], total, float("-inf"))
         tl.store(target + entry[:, None], total.to(tl.bfloat16), mask=(entry < end)[:, None])
@@ -86,6 +88,7 @@ def _index_scores(
     BLOCK_ENTRIES: tl.constexpr,
     HEADS: tl.constexpr,
     DIM: tl.constexpr,
+    ENTRY: tl.constexpr,
     PAD: tl.constexpr,
     WIDE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -100,14 +103,14 @@ def _index_scores(
     if tl.sum((request == one).to(tl.int32)) == ROWS:
         _score_rows(
             codes, scales, weights, cache, table, one, lens, out, width, columns, first, begin, end,
-            BLOCK_ENTRIES, HEADS, DIM, PAD, WIDE, ROWS, KEYS // 2,
+            BLOCK_ENTRIES, HEADS, DIM, ENTRY, PAD, WIDE, ROWS, KEYS // 2,
         )  # fmt: skip
     else:
         for each in range(first, tl.minimum(first + ROWS, rows)):
             one = tl.load(row_slot + each)
             _score_rows(
                 codes, scales, weights, cache, table, one, lens, out, width, columns, each, begin, end,
-                BLOCK_ENTRIES, HEADS, DIM, PAD, WIDE, 1, KEYS,
+                BLOCK_ENTRIES, HEADS, DIM, ENTRY, PAD, WIDE, 1, KEYS,
             )  # fmt: skip
 
 
@@ -120,7 +123,7 @@ def index_scores(
     out = w.new_empty((rows, width))
     tiles = triton.cdiv(rows, ROWS)
     groups = triton.cdiv(width, KEYS)
-    span = KEYS * max(1, min(8, tiles * groups // PROGRAMS))
+    span = KEYS * max(1, min(16, tiles * groups // PROGRAMS))
     launch(
         _index_scores,
         (tiles, triton.cdiv(width, span)),
@@ -139,6 +142,7 @@ def index_scores(
         ROWS=ROWS,
         KEYS=KEYS,
         num_warps=8,
+        num_stages=STAGES,
         **sizes,
     )
     return out

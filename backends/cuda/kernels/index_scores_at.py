@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tandem.backends.cuda.kernels._indexer import load_keys, load_queries, score, shape
+from tandem.backends.cuda.kernels._indexer import load_keys, load_queries, scattered, score, shape
 from tandem.backends.cuda.kernels._paging import look_up, table_rows
 from tandem.backends.cuda.launch import launch
 from tandem.contract.types import KVCache, QTensor
@@ -32,6 +32,7 @@ def _index_scores_at(
     BLOCK_ENTRIES: tl.constexpr,
     HEADS: tl.constexpr,
     DIM: tl.constexpr,
+    ENTRY: tl.constexpr,
     PAD: tl.constexpr,
     WIDE: tl.constexpr,
     KEYS: tl.constexpr,
@@ -44,7 +45,7 @@ def _index_scores_at(
     known = tl.where(request >= 0, entry, -1)
     slot = look_up(known, table_rows(table, request, columns), columns, known >= 0, BLOCK_ENTRIES, False)
     query, query_scale, weight = load_queries(codes, scales, weights, row, 1, HEADS, PAD, DIM, WIDE)
-    key, key_scale = load_keys(cache, slot, DIM, WIDE)
+    key, key_scale = load_keys(*scattered(cache, slot, ENTRY), DIM, WIDE)
     total = tl.reshape(score(key, key_scale, query, query_scale, weight, 1, HEADS, PAD), (KEYS,))
     total = tl.where(entry >= 0, total, float("-inf"))
     tl.store(out + start + place, total.to(tl.bfloat16), mask=place < width)
