@@ -110,7 +110,7 @@ def _choose(
     column = tl.arange(0, WIDTH)
     share = tl.zeros((ROWS, WIDTH), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
-    for i in tl.static_range(K):
+    for i in range(K):
         best = tl.max(key, axis=1)
         index = 0x7FFFFFFF - (best & 0x7FFFFFFF).to(tl.int32)
         tl.store(chosen + row * K + i, index, mask=row < rows)
