@@ -114,7 +114,8 @@ def chunks(width: int) -> int:
 
 def outputs(m: int) -> int:
     """Columns of the partial sums: dot products, sum of squares, and what fills them up for the matrix units."""
-    return max(16, triton.next_power_of_2(m * m + 2 * m + 1))
+    count: int = triton.next_power_of_2(m * m + 2 * m + 1)
+    return max(16, count)
 
 
 def run_pass(

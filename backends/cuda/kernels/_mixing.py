@@ -169,7 +169,8 @@ def run_finish(
     columns = _rows.whole(width)[1]
     shape = {"CHUNKS": chunks(width), "WIDTH": width, "M": m, "OUTPUTS": outputs(m), "ROWS": MIX_ROWS}
     launch(
-        *(finish, (-(-rows // MIX_ROWS) + (0 if x is None else rows),)),
+        finish,
+        (-(-rows // MIX_ROWS) + (0 if x is None else rows),),
         *(partial, weights.base, weights.scale, *made, x, norm_weight, codes, scales),
         *(rows, weights.norm_eps, weights.hc_eps, weights.iters),
         **shape,

@@ -104,8 +104,9 @@ def compress_update(value: Tensor, gate: Tensor, state: Tensor, rows: Rows, rati
     count, width = value.shape
     latent = torch.empty((count, width), dtype=torch.bfloat16, device=value.device)
     launch(
-        *(_compress_update, (count, -(-width // COLUMNS)), value, gate, state),
-        *(rows.positions, rows.slot, rows.chunk_start, rows.chunk_end, latent),
+        _compress_update,
+        (count, -(-width // COLUMNS)),
+        *(value, gate, state, rows.positions, rows.slot, rows.chunk_start, rows.chunk_end, latent),
         **{"WIDTH": width, "RING": state.shape[1], "RATIO": ratio, "COLUMNS": COLUMNS, "num_warps": 1},
     )
     return latent

@@ -81,13 +81,17 @@ def engram_context(rows: Rows, vocabulary: Tensor, history: Tensor, pad: int, n:
     grid = (-(-count // ROWS),)
     shape = {"RING": ring, "ROWS": ROWS, "num_warps": 4}
     launch(
-        *(_engram_context, grid, rows.ids, rows.positions, rows.slot, rows.chunk_start, rows.roles),
+        _engram_context,
+        grid,
+        *(rows.ids, rows.positions, rows.slot, rows.chunk_start, rows.roles),
         *(vocabulary, history, context, count, slots - 1, pad),
         **shape,
         N=n,
     )
     launch(
-        *(_engram_remember, grid, rows.ids, rows.positions, rows.slot, rows.chunk_end, rows.roles),
+        _engram_remember,
+        grid,
+        *(rows.ids, rows.positions, rows.slot, rows.chunk_end, rows.roles),
         *(vocabulary, history, count),
         **shape,
     )

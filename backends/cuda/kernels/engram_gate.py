@@ -51,7 +51,9 @@ def engram_gate(trunk: Tensor, kv: Tensor, qk: Tensor, eps: float, roles: Tensor
     updated = torch.empty_like(trunk)
     columns = _rows.whole(width)[1]
     launch(
-        *(_engram_gate, (m, rows), trunk, kv, qk, roles, updated, eps),
+        _engram_gate,
+        (m, rows),
+        *(trunk, kv, qk, roles, updated, eps),
         **{"WIDTH": width, "M": m, "COLUMNS": columns, "num_warps": _rows.warps(1, columns)},
     )
     return updated

@@ -72,8 +72,9 @@ def engram_gather(rows: Tensor, table: PackedWeight, first_row: int) -> QTensor:
     dim = table.shape[1]
     gathered = activations.empty(count, entries * dim, rows.device)
     launch(
-        *(_engram_gather, (count, -(-entries // ENTRIES)), rows),
-        *(table.token.data.view(torch.uint8), table.token.scale.view(torch.uint8)),
+        _engram_gather,
+        (count, -(-entries // ENTRIES)),
+        *(rows, table.token.data.view(torch.uint8), table.token.scale.view(torch.uint8)),
         *(gathered.data, gathered.scale, first_row),
         **{"N": entries, "DIM": dim, "COLUMNS": triton.next_power_of_2(dim), "ENTRIES": ENTRIES, "num_warps": 4},
     )
