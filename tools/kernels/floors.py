@@ -281,7 +281,19 @@ def _draft_commit(a: Arguments, p: Phase) -> Floor:
     return Floor(rows + size(a["weight"]), size(a["weight"]) + 2 * size(a["token"]))
 
 
-@of("aux.accept", "aux.commit", "aux.verify_rows", "aux.step_inputs")
+@of("aux.accept", "aux.commit")
+def _commit(a: Arguments, p: Phase) -> Floor:
+    states = ("last_token", "length")
+    written = size(a["slots"]) * (3 if "accepted" in a else 2)
+    return Floor(size([value for name, value in a.items() if name not in states]), written)
+
+
+@of("aux.verify_rows")
+def _verify_rows(a: Arguments, p: Phase) -> Floor:
+    return Floor(size(list(a.values())), size(a["slots"]) + a["rows"] * 16)
+
+
+@of("aux.step_inputs")
 def _bookkeeping(a: Arguments, p: Phase) -> Floor:
     return Floor(size(list(a.values())), 3 * 4 * p.rows)
 
