@@ -31,7 +31,7 @@ def ue8m0_value(code):
 
 @triton.jit
 def e4m3_encode(x):
-    """f32 -> e4m3 codes (uint8), nearest even, saturating; NaN becomes 0x7f or 0xff."""
+    """f32 -> e4m3 codes (uint8), nearest even, saturating; NaN becomes 0x7f."""
     return x.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
 
 
@@ -76,9 +76,8 @@ def mxfp8_groups(grouped):
     amax = nan_max(grouped, 1)
     spoilt = amax != amax
     exponent = ue8m0_round_up(tl.div_rn(tl.maximum(amax, 1e-4), 448.0))
-    scaled = grouped * ue8m0_value(254 - exponent)[:, None]  # the scale is a power of two, and so is its reciprocal
-    code = tl.where(spoilt[:, None], 0x7F, e4m3_encode(scaled).to(tl.int32))
-    return code.to(tl.uint8), tl.where(spoilt, 255, exponent)
+    reciprocal = ue8m0_value(tl.where(spoilt, 255, 254 - exponent))  # exact: the scale is a power of two
+    return e4m3_encode(grouped * reciprocal[:, None]), tl.where(spoilt, 255, exponent)
 
 
 @triton.jit
@@ -88,7 +87,7 @@ def mxfp4_groups(grouped):
     spoilt = amax != amax
     exponent = ue8m0_round_up(tl.div_rn(tl.maximum(amax, 6.0 * 2.0**-126), 6.0))
     code = e2m1_encode(grouped * ue8m0_value(254 - exponent)[:, None])
-    return tl.where(spoilt[:, None], 0, code), tl.where(spoilt, 255, exponent)
+    return code & tl.where(spoilt, 0, -1)[:, None], tl.where(spoilt, 255, exponent)
 
 
 @triton.jit
@@ -103,4 +102,4 @@ def nvfp4_groups(grouped):
     scale = e4m3_encode(tl.minimum(tl.div_rn(tl.maximum(amax, 6.0 * 2.0**-9), 6.0), 448.0)).to(tl.int32)
     bits = (grouped * tl.div_rn(1.0, e4m3_decode(scale.to(tl.uint8)))[:, None]).to(tl.int32, bitcast=True)
     code = e2m1_encode(((bits + 0x80) & -0x100).to(tl.float32, bitcast=True))
-    return tl.where(spoilt[:, None], 0, code), tl.where(spoilt, 0x7F, scale)
+    return code & tl.where(spoilt, 0, -1)[:, None], tl.where(spoilt, 0x7F, scale)

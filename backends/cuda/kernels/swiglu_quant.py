@@ -24,9 +24,9 @@ def _swiglu_quant(gate, up, weight, codes, scales, rows, limit, WIDTH: tl.conste
     offset = row * WIDTH + column
     g = tl.load(gate + offset, mask=inside, other=0.0).to(tl.float32)
     u = tl.load(up + offset, mask=inside, other=0.0).to(tl.float32)
-    g = tl.where(g > limit, limit, g)
-    u = tl.where(u > limit, limit, tl.where(u < -limit, -limit, u))
-    value = g * tl.div_rn(1.0, 1.0 + tl.exp(-g)) * u
+    g = tl.minimum(g, limit, propagate_nan=tl.PropagateNan.ALL)
+    u = tl.clamp(u, -limit, limit, propagate_nan=tl.PropagateNan.ALL)
+    value = g / (1.0 + tl.exp(-g)) * u
     if weight is not None:
         value = value * tl.load(weight + row, mask=row < rows, other=0.0)
     store_quantised(codes, scales, value, row, row < rows, "mxfp8", WIDTH)
