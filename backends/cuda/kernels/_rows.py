@@ -44,6 +44,14 @@ def whole(width: int) -> tuple[int, int]:
     return max(1, TILE // columns), columns
 
 
+def parts(width: int) -> tuple[int, int]:
+    """Columns of a part of a row and how many make the row: at most eight, with little unused at the end."""
+    least = max(LEAST, triton.next_power_of_2(-(-width // 8)))
+    sizes = [columns for columns in (8 * least, 4 * least, 2 * least, least) if columns <= MOST] or [least]
+    columns = min(sizes, key=lambda size: -(-width // size) * size)
+    return columns, -(-width // columns)
+
+
 def warps(rows: int, columns: int) -> int:
     """Warps of a program for a tile of whole rows: sixteen elements a thread, more in rows wider than 8192."""
     return min(16, max(4, rows * columns // 512))
@@ -82,10 +90,15 @@ def place(R: tl.constexpr, C: tl.constexpr):
 
 
 @triton.jit
+def inverse_size(squares, eps, WIDTH: tl.constexpr):
+    """1 / sqrt(mean + eps), f32 [R, 1], of squares [R, C] that add up to those of rows of WIDTH elements."""
+    return (1.0 / tl.sqrt_rn(tl.sum(squares, axis=1) / WIDTH + eps))[:, None]
+
+
+@triton.jit
 def normalise(value, weight, eps, column, WIDTH: tl.constexpr):
     """value * rsqrt(mean(value^2) + eps) [* weight] of whole rows whose columns past WIDTH are zero."""
-    mean = tl.sum(value * value, axis=1) / WIDTH
-    value = value * (1.0 / tl.sqrt_rn(mean + eps))[:, None]
+    value = value * inverse_size(value * value, eps, WIDTH)
     if weight is not None:
         value = value * tl.load(weight + column, mask=column < WIDTH, other=0.0)
     return value
@@ -156,31 +169,36 @@ def decode(code, scale, FMT: tl.constexpr):
 
 
 @triton.jit
-def store_quantised(codes, scales, value, row, used, FMT: tl.constexpr, WIDTH: tl.constexpr):
-    """Encode the tile f32 [R, C] of this program and write codes and scales; row, used: [R, 1]."""
+def store_quantised(codes, scales, value, row, used, FMT: tl.constexpr, WIDTH: tl.constexpr, part=None):
+    """Encode a tile f32 [R, C] and write codes and scales; row, used: [R, 1].
+
+    part: which tile of the rows it is; None: the one that the program's place in the grid says.
+    """
+    if part is None:
+        part = tl.program_id(1)
     code, scale = encode(value, FMT)
     C: tl.constexpr = code.shape[1]
     row_codes: tl.constexpr = WIDTH * C // value.shape[1]
-    byte = tl.program_id(1) * C + tl.arange(0, C)[None, :]
+    byte = part * C + tl.arange(0, C)[None, :]
     tl.store(codes + row * row_codes + byte, code, mask=used & (byte < row_codes))
     G: tl.constexpr = scale.shape[1]
     row_scales: tl.constexpr = WIDTH * G // value.shape[1]
     if FMT == "mxfp8":
-        _store_packed(scales, scale, row, used, row_scales)
+        _store_packed(scales, scale, row, used, part, row_scales)
     else:
-        group = tl.program_id(1) * G + tl.arange(0, G)[None, :]
+        group = part * G + tl.arange(0, G)[None, :]
         tl.store(scales + row * row_scales + group, scale.to(tl.uint8), mask=used & (group < row_scales))
 
 
 @triton.jit
-def _store_packed(words, scale, row, used, GROUPS: tl.constexpr):
+def _store_packed(words, scale, row, used, part, GROUPS: tl.constexpr):
     """Write scale bytes int32 [R, G] in the packed layout (scales.py), four groups to a word; filler groups are 127."""
     R: tl.constexpr = scale.shape[0]
     G: tl.constexpr = scale.shape[1]
     quads: tl.constexpr = (GROUPS + 3) // 4
-    group = tl.program_id(1) * G + tl.arange(0, G)[None, :]
+    group = part * G + tl.arange(0, G)[None, :]
     filled = tl.reshape(tl.where(group < GROUPS, scale, 127), (R, G // 4, 4))
     word = tl.sum(filled << (8 * tl.arange(0, 4))[None, None, :], axis=2)
-    quad = tl.program_id(1) * (G // 4) + tl.arange(0, G // 4)[None, :]
+    quad = part * (G // 4) + tl.arange(0, G // 4)[None, :]
     offset = ((row // 128) * quads + quad) * 128 + (row % 32) * 4 + row % 128 // 32
     tl.store(words + offset, word, mask=used & (quad < quads))

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from tandem.backends.cuda.kernels import _rows
-from tandem.backends.cuda.kernels._rows import normalise, place, store_quantised
+from tandem.backends.cuda.kernels._rows import inverse_size, place, store_quantised
 from tandem.backends.cuda.launch import launch
 from tandem.contract.types import QFormat, QTensor
 
@@ -17,16 +17,40 @@ Tensor = torch.Tensor
 
 
 @triton.jit
-def _rms_norm(x, weight, y, codes, scales, rows, eps, WIDTH: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
-    """A program takes R whole rows: long rows one by one, short ones several."""
-    row, column = place(R, C)
-    inside = (row < rows) & (column < WIDTH)
-    offset = row * WIDTH + column
-    value = tl.load(x + offset, mask=inside, other=0.0).to(tl.float32)
-    rounded = normalise(value, weight, eps, column, WIDTH).to(tl.bfloat16)
-    tl.store(y + offset, rounded, mask=inside)
-    if codes is not None:
-        store_quantised(codes, scales, rounded.to(tl.float32), row, row < rows, "mxfp8", WIDTH)
+def _rms_norm(
+    x,
+    weight,
+    y,
+    codes,
+    scales,
+    rows,
+    eps,
+    WIDTH: tl.constexpr,
+    C: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """A program takes a row, in parts of C columns that all stay in registers from the sum of squares to the result.
+
+    Several short rows in a program would make the compiler give each element of a group to another thread.
+    """
+    row, column = place(1, C)
+    squares = tl.zeros((1, C), tl.float32)
+    held = ()
+    for part in tl.static_range(PARTS):
+        inside = (row < rows) & (part * C + column < WIDTH)
+        loaded = tl.load(x + row * WIDTH + (part * C + column), mask=inside, other=0.0)
+        held = held + (loaded,)
+        squares += loaded.to(tl.float32) * loaded.to(tl.float32)
+    factor = inverse_size(squares, eps, WIDTH)
+    for part in tl.static_range(PARTS):
+        here = part * C + column
+        value = held[part].to(tl.float32) * factor
+        if weight is not None:
+            value = value * tl.load(weight + here, mask=here < WIDTH, other=0.0)
+        rounded = value.to(tl.bfloat16)
+        tl.store(y + row * WIDTH + here, rounded, mask=(row < rows) & (here < WIDTH))
+        if codes is not None:
+            store_quantised(codes, scales, rounded.to(tl.float32), row, row < rows, "mxfp8", WIDTH, part)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float, quant: bool) -> tuple[Tensor, QTensor | None]:
@@ -35,10 +59,9 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float, quant: bool) -> tuple
     y = torch.empty_like(x)
     yq = _rows.quantised(rows, width, QFormat.MXFP8, x.device) if quant else None
     codes, scales = (None, None) if yq is None else _rows.targets(yq)
-    split = _rows.whole(width)
-    programs = _rows.grid(rows, width, split)
+    columns, parts = _rows.parts(width)
     tensors = (x, weight, y, codes, scales)
-    launch(_rms_norm, programs, *tensors, rows, eps, width, *split, num_warps=_rows.warps(*split))
+    launch(_rms_norm, (rows, 1), *tensors, rows, eps, width, columns, parts, num_warps=max(1, columns // 256))
     return y, yq
 
 
