@@ -46,8 +46,8 @@ def trunk_pass(
 ):
     """One tile of the trunk: mixed = post (y, trunk); x = collapse (pre); partial = project (fn); each where given.
 
-    Streams are taken one after another, so that a program holds one of them; where all are mixed, those it needs again
-    come from the processor's own cache.
+    Streams are taken one after another, so that a program holds one of them and two programs fit a processor; where all
+    are mixed, it reads the tile of each M times, from the cache after the first.
     """
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     live = row < rows

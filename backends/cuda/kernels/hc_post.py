@@ -19,7 +19,7 @@ def hc_post(y: Tensor, trunk: Tensor, post: Tensor, comb: Tensor) -> Tensor:
 
 
 def _traffic(y: Tensor, trunk: Tensor, post: Tensor, comb: Tensor) -> tuple[int, int]:
-    """Everything is read once and written once; coefficients come from the cache after the first chunk of columns."""
+    """All is written once, and read once: what a program reads again, and coefficients, come from the cache."""
     read = 2 * (y.numel() + trunk.numel()) + 4 * (post.numel() + comb.numel())
     return read, 2 * trunk.numel()
 
