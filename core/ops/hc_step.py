@@ -39,11 +39,20 @@ def hc_step(
 
 @case("hc_step", "random", ROWS)
 def _random(seed: int, rows: int) -> dict[str, Any]:
+    return _arguments(seed, rows, 96)
+
+
+@case("hc_step", "more-rows-and-columns-than-a-tile")
+def _tiles(seed: int) -> dict[str, Any]:
+    return _arguments(seed, 65, 160)
+
+
+def _arguments(seed: int, rows: int, width: int) -> dict[str, Any]:
     draw = Draw(seed)
     return {
-        "y": draw.bf16(rows, 96),
-        "trunk": draw.bf16(rows, 4, 96),
+        "y": draw.bf16(rows, width),
+        "trunk": draw.bf16(rows, 4, width),
         "mix": HcMix(draw.f32(rows, 4), draw.f32(rows, 4), draw.f32(rows, 4, 4)),
-        "weights": case_weights(draw, 4, 96),
-        "norm_weight": draw.f32(96),
+        "weights": case_weights(draw, 4, width),
+        "norm_weight": draw.f32(width),
     }
