@@ -4,6 +4,7 @@
 # make soak       an hour of random requests; MINUTES=5 for less
 # make lint       lint and type check only
 # make bench      speed of the small model
+# make cuda       the CUDA library, where its tools are installed: pip install -c ci/constraints.txt '.[cuda-build]'
 # make nano       train the small model again, about two hours; resumes where it was stopped
 # make clean      remove what was built; .venv stays
 
@@ -18,7 +19,7 @@ QUESTION ?= Who are you?
 
 MINUTES ?= 60
 
-.PHONY: demo test test-slow soak lint bench nano clean install
+.PHONY: demo test test-slow soak lint bench cuda nano clean install
 .DELETE_ON_ERROR:
 
 demo: install
@@ -46,6 +47,10 @@ bench: install
 	TANDEM_BACKEND=cpu $(TANDEM) bench prefill
 	@echo "==> decode speed of the small model"
 	TANDEM_BACKEND=cpu $(TANDEM) bench decode
+
+cuda: install
+	@echo "==> compiling the CUDA library"
+	@ci/cuda.sh
 
 nano: install
 	@echo "==> corpus, tokenizer, conversations"

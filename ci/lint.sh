@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.."
 echo "==> ruff"
 .venv/bin/ruff check --output-format concise .
 echo "==> clang-format"
-find csrc -name '*.cpp' -o -name '*.h' | sort | xargs .venv/bin/clang-format --dry-run -Werror
+find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' | sort | xargs .venv/bin/clang-format --dry-run -Werror

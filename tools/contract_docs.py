@@ -10,7 +10,7 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import tandem.ops  # noqa: F401  (declares every op)
@@ -74,21 +74,21 @@ def _form(name: str, method: Callable[..., object], is_property: bool) -> str:
     return f"{name}({', '.join(arguments)})" + ("" if result == "None" else f" -> {result}")
 
 
-PARTS = {"op table": op_table, "surface": surface}
+PARTS: dict[str, Callable[[], str]] = {"op table": op_table, "surface": surface}
 
 
-def rewritten(text: str) -> str:
+def rewritten(text: str, parts: Mapping[str, Callable[[], str]] = PARTS, document: str = "docs/CONTRACT.md") -> str:
     """``text`` with every generated part made anew.
 
     Raises:
         ValueError: the markers of a part are missing.
     """
-    for name, make in PARTS.items():
+    for name, make in parts.items():
         start, end = f"<!-- generated: {name} -->\n", f"\n<!-- end: {name} -->"
         before, found, rest = text.partition(start)
         _, closed, after = rest.partition(end)
         if not (found and closed):
-            raise ValueError(f"docs/CONTRACT.md lacks the markers of '{name}'")
+            raise ValueError(f"{document} lacks the markers of '{name}'")
         text = before + start + make() + end + after
     return text
 

@@ -1,7 +1,12 @@
-"""The host side of csrc/cuda as a library: compiled with the machine's C++ compiler, called through cffi."""
+"""The host side of csrc/cuda as a library, and decodes that owe it nothing.
+
+The library is compiled with the machine's C++ compiler and called through cffi.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 import shutil
 import subprocess
@@ -9,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import cffi
+import numpy as np
 import pytest
 
 SOURCE = Path(__file__).with_name("cuda_host.cpp")
@@ -34,3 +40,29 @@ def build(folder: Path) -> tuple[cffi.FFI, Any]:
     ffi = cffi.FFI()
     ffi.cdef(declarations())
     return ffi, ffi.dlopen(str(library))
+
+
+def packed(scale: np.ndarray) -> np.ndarray:
+    """Scales [rows, groups] by the words of the PTX manual: 32 lanes of 16 bytes, and a lane holds four rows."""
+    rows, groups = scale.shape
+    bands, columns = -(-rows // 128), -(-groups // 4)
+    out = np.full((bands, columns, 32, 4, 4), 127, dtype=np.uint8)  # band, tile, lane, row of the lane, group
+    for row, group in itertools.product(range(rows), range(groups)):
+        out[row // 128, group // 4, row % 32, row % 128 // 32, group % 4] = scale[row, group]
+    return out.reshape(-1)
+
+
+def e4m3_values() -> np.ndarray:
+    """What the 256 codes are worth, float64."""
+    found = []
+    for code in range(256):
+        exponent, mantissa = code >> 3 & 15, code & 7
+        value = mantissa * 2.0**-9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10)
+        found.append(math.nan if code & 0x7F == 0x7F else -value if code & 0x80 else value)
+    return np.array(found)
+
+
+def e2m1_values() -> np.ndarray:
+    """What the 16 codes are worth, float64."""
+    positive = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    return np.concatenate((positive, -positive))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support import cuda_host
+from support.cuda_host import e2m1_values, e4m3_values, packed
 
 BF16, F32, MXFP8, MXFP4 = 0, 1, 2, 3
 LINEAR_SHAPES = [(1280, 5120), (32768, 1280), (512, 5120), (5120, 8192), (2304, 5120), (5120, 2304), (129280, 5120)]
@@ -20,37 +20,15 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     return cuda_host.build(tmp_path_factory.mktemp("cuda_host"))
 
 
-def packed(scale: np.ndarray) -> np.ndarray:
-    """Scales [rows, groups] packed by the words of the PTX manual: 32 lanes of 16 bytes, a lane holds four rows."""
-    rows, groups = scale.shape
-    bands, columns = -(-rows // 128), -(-groups // 4)
-    out = np.full((bands, columns, 32, 4, 4), 127, dtype=np.uint8)  # band, tile, lane, row of the lane, group
-    for row, group in itertools.product(range(rows), range(groups)):
-        out[row // 128, group // 4, row % 32, row % 128 // 32, group % 4] = scale[row, group]
-    return out.reshape(-1)
-
-
-def e4m3(code: int) -> float:
-    if code & 0x7F == 0x7F:
-        return math.nan
-    exponent, mantissa = code >> 3 & 15, code & 7
-    value = mantissa * 2.0**-9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10)
-    return -value if code & 0x80 else value
-
-
-def e2m1(code: int) -> float:
-    return (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)[code & 7] * (-1.0 if code & 8 else 1.0)
-
-
 def test_formats(host: tuple[Any, Any]) -> None:
     ffi, lib = host
     arrays = [np.empty(size, dtype=np.float32) for size in (256, 256, 16, 65536)]
     lib.host_decode(*(ffi.from_buffer("float *", array) for array in arrays))
-    ue8m0_values, e4m3_values, e2m1_values, bf16_values = arrays
-    np.testing.assert_array_equal(ue8m0_values, [*(2.0 ** (c - 127) for c in range(255)), math.nan])
-    np.testing.assert_array_equal(e4m3_values, [e4m3(c) for c in range(256)])
-    np.testing.assert_array_equal(e2m1_values, [e2m1(c) for c in range(16)])
-    np.testing.assert_array_equal(bf16_values, (np.arange(65536, dtype=np.uint32) << 16).view(np.float32))
+    ue8m0, e4m3, e2m1, bf16 = arrays
+    np.testing.assert_array_equal(ue8m0, [*(2.0 ** (c - 127) for c in range(255)), math.nan])
+    np.testing.assert_array_equal(e4m3, e4m3_values())
+    np.testing.assert_array_equal(e2m1, e2m1_values())
+    np.testing.assert_array_equal(bf16, (np.arange(65536, dtype=np.uint32) << 16).view(np.float32))
 
 
 def test_rounding_to_bf16(host: tuple[Any, Any]) -> None:
@@ -214,8 +192,7 @@ class Matrix:
         codes = rng.integers(0, 16 if fmt == MXFP4 else 256, (rows, depth), dtype=np.uint8)
         if fmt == MXFP8:
             codes[codes & 0x7F == 0x7F] = 0
-        decode = e2m1 if fmt == MXFP4 else e4m3
-        self.values = np.vectorize(decode)(codes) * factor
+        self.values = (e2m1_values() if fmt == MXFP4 else e4m3_values())[codes] * factor
         self.data = codes if fmt == MXFP8 else codes[:, 0::2] | codes[:, 1::2] << 4
 
 

@@ -1,0 +1,123 @@
+"""The matrix products of backend 'cuda': which device gets which, what they refuse, and their plan in Python."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support import cuda_host
+
+from tandem.backends.cuda import activations, native, products, products_host, products_traffic, scales, weights
+from tandem.contract.types import CanonicalWeight, QFormat, QTensor, WeightKind
+from tandem.errors import BackendLoadError, LayoutError
+
+CPU = torch.device("cpu")
+
+
+def runtime(capability: tuple[int, int], emulated: bool = False) -> Any:
+    return SimpleNamespace(emulated=emulated, capability=capability, device=CPU)
+
+
+def test_which_device_gets_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = runtime((10, 0), emulated=True)
+    assert products.implementations(here)["linear"] is products_host.linear
+    assert set(products.notes(here)) == set(products.OPS) and "host reference" in products.notes(here)["linear"]
+    for other in ((9, 0), (12, 0)):
+        assert products.implementations(runtime(other)) == {} and products.notes(runtime(other)) == {}
+    monkeypatch.setattr(native, "PLACES", (tmp_path / "none.so",))
+    with pytest.raises(BackendLoadError, match="make cuda"):
+        products.implementations(runtime((10, 0)))
+
+
+def test_a_library_that_cannot_be_used_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"no library")
+    monkeypatch.setattr(native, "PLACES", (broken,))
+    assert native.library() is None
+    assert native.library_status().reason.startswith("cannot be loaded")
+
+
+def test_python_declares_what_the_header_declares(repo_root: Path) -> None:
+    """Same entries, arguments and order; Python spells tensor pointers as integers."""
+    header = (repo_root / "csrc" / "include" / "tandem_cuda.h").read_text()
+    assert f"#define TANDEM_CUDA_ABI_MAJOR {native.ABI_MAJOR}\n" in header
+    header = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
+    for name in ("tandem_cuda_kernel", "tandem_cuda_api"):
+        struct = header[header.index(f"typedef struct {name} {{") : header.index(f"}} {name};")]
+        struct = re.sub(r"(const )?(uint8_t|int32_t|void) \*(?=[a-z])", "uintptr_t ", struct)
+        declared = native.CDEF[native.CDEF.index(f"typedef struct {name} {{") : native.CDEF.index(f"}} {name};")]
+        assert struct.split() == declared.split()
+
+
+def weight(fmt: QFormat, *shape: int) -> Any:
+    generator = torch.Generator().manual_seed(7)
+    codes = torch.randint(0, 120, (*shape[:-1], shape[-1] * fmt.bits // 8), dtype=torch.uint8, generator=generator)
+    rows = -(-shape[-2] // 32) if fmt is QFormat.FP8_BLOCK32 else shape[-2]
+    scale = torch.randint(120, 130, (*shape[:-2], rows, shape[-1] // 32), dtype=torch.uint8, generator=generator)
+    kind = WeightKind.LINEAR if len(shape) == 2 else WeightKind.EXPERTS
+    return weights.pack(kind, CanonicalWeight(codes, scale, fmt), shape, CPU)
+
+
+def rows_of(count: int, width: int) -> QTensor:
+    q = activations.empty(count, width, CPU)
+    q.data.fill_(0x38)  # one
+    q.scale.fill_(127)
+    return q
+
+
+def test_host_reference_reads_the_packed_layout_only() -> None:
+    w = weight(QFormat.FP8_BLOCK32, 40, 64)
+    canonical = activations.to_canonical(rows_of(3, 64))
+    with pytest.raises(LayoutError, match="layout 'canonical'"):
+        products_host.linear(canonical, w, torch.float32)
+    foreign = SimpleNamespace(layout="other", fmt=QFormat.BF16, shape=(40, 64), token=None)
+    with pytest.raises(LayoutError, match="pack_weight"):
+        products_host.linear(rows_of(3, 64), foreign, torch.float32)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fmt", [QFormat.FP8_BLOCK32, QFormat.MXFP4])
+def test_host_reference_follows_each_packed_byte(fmt: QFormat) -> None:
+    """A changed scale byte of the weight changes the sums of its row by its group alone."""
+    w = weight(fmt, 200, 160)
+    before = products_host.linear(rows_of(1, 160), w, torch.float32)[0]
+    here = torch.zeros((200, 5), dtype=torch.uint8)
+    here[150, 3] = 9
+    at = int((scales.pack(here) == 9).nonzero()[0, 0])
+    group = products_host.matrix_values("linear", w)[150, 96:128].sum()
+    w.token.scale[at] += 1
+    after = products_host.linear(rows_of(1, 160), w, torch.float32)[0]
+    assert (after - before).nonzero().flatten().tolist() == [150]
+    assert torch.isclose(after[150] - before[150], group, rtol=1e-5)
+
+
+def test_filler_of_the_activation_is_not_read() -> None:
+    """Rows beyond the last may hold NaN."""
+    x, w = rows_of(5, 96), weight(QFormat.FP8_BLOCK32, 40, 96)
+    before = products_host.linear(x, w, torch.float32)
+    used = scales.pack(torch.ones((5, 3), dtype=torch.uint8)) == 1
+    x.scale[~used] = 255
+    assert torch.equal(products_host.linear(x, w, torch.float32), before)
+
+
+def test_traffic_follows_the_plan(tmp_path: Path) -> None:
+    """The Python form of the split agrees with that of the library."""
+    ffi, lib = cuda_host.build(tmp_path)
+    extra = ffi.new("int64_t[2]")
+    for outputs in (32, 128, 384, 512, 1280, 2304, 2432, 5120, 32768):
+        for depth in (96, 256, 1280, 2048, 2304, 4096, 5120, 5136, 8192):
+            lib.host_linear(native.MXFP8, native.MXFP8, native.BF16, 16, outputs, depth, extra)
+            assert products_traffic.sum_splits(outputs, depth) == extra[0], (outputs, depth)
+
+
+def test_traffic_of_official_shapes() -> None:
+    read, written = products_traffic.linear(rows_of(16, 1280), weight(QFormat.FP8_BLOCK32, 256, 1280), torch.bfloat16)
+    assert (read, written) == (16 * 1280 * 33 // 32 + 256 * 1280 * 33 // 32, 16 * 256 * 2)
+    narrow, thin = products_traffic.linear(rows_of(2, 2048), weight(QFormat.FP8_BLOCK32, 32, 2048), torch.bfloat16)
+    assert (narrow, thin) == (34 * 2048 * 33 // 32 + 4 * 2 * 32 * 4, 2 * 32 * 2 + 4 * 2 * 32 * 4)
+    ends = torch.tensor([0, 3, 3], dtype=torch.int32)
+    read, written = products_traffic.grouped_linear(rows_of(2, 128), weight(QFormat.MXFP4, 3, 64, 128), ends)
+    assert (read, written) == (2 * 132 + 8 + 2 * 64 * 68, 2 * 64 * 2 + 8)
