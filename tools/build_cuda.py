@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,11 +92,12 @@ def sources() -> list[Path]:
 
 
 def _key(source: Path, tools: Toolchain) -> str:
-    """What an object depends on: its file, all headers, flags and compiler."""
+    """What an object depends on: its file and all headers, comments left out, flags and compiler."""
     digest = hashlib.sha256(" ".join((*FLAGS, *HOST_FLAGS, tools.version)).encode())
     headers = sorted([*SOURCES.glob("*.h"), *SOURCES.glob("*.cuh"), *INCLUDE.glob("*.h")])
     for path in (source, *headers):
-        digest.update(path.name.encode() + path.read_bytes())
+        code = re.sub(r"/\*.*?\*/|//[^\n]*", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        digest.update(f"{path.name} {' '.join(code.split())}\n".encode())
     return digest.hexdigest()
 
 

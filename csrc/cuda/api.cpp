@@ -236,7 +236,7 @@ int32_t grouped_linear(void *stream, const void *x, const uint8_t *x_scale, cons
   if (T == 0) return TANDEM_OK;
   if (int32_t status = check_pointers(x, x_scale, true, w, w_scale, true, out)) return status;
   if (!ends) return TANDEM_NULL_POINTER;
-  if (!aligned(ends, 4)) return TANDEM_MISALIGNED;
+  if (!aligned(ends, 4) || (w_format == TANDEM_MXFP4 && !aligned(w, 32))) return TANDEM_MISALIGNED;
   if (int32_t status = check_workspace(workspace, workspace_bytes, needed)) return status;
   Kernel kernel = choose_grouped(w_format, T, E, N, K);
   Stream queue = static_cast<Stream>(stream);
@@ -284,8 +284,8 @@ const char *status_string(int32_t status) {
     case TANDEM_NULL_POINTER:
       return "a pointer is null";
     case TANDEM_MISALIGNED:
-      return "a pointer is not aligned: codes, values and outputs to 16 bytes, scales to 128, the "
-             "workspace to 256";
+      return "a pointer is not aligned: codes, values and outputs to 16 bytes, codes of mxfp4 to "
+             "32, scales to 128, the workspace to 256";
     case TANDEM_BAD_SHAPE:
       return "a dimension is out of range, or not a multiple of 32 where there are scales";
     case TANDEM_BAD_VALUE:

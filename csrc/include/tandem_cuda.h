@@ -6,26 +6,27 @@
  *
  * Rules for every entry that queues work:
  *
- *   - It acts on the current device of the calling thread and on the stream that it is given.  It
- * allocates nothing, waits for nothing and reads no device memory on the host, so it can be
- * captured into a graph; call it once outside of a capture first, because the driver loads a kernel
- * at its first launch.
+ *   - It acts on the current device of the calling thread and on the stream that it is given. It
+ *     allocates nothing, waits for nothing and reads no device memory on the host, so it can be
+ *     captured into a graph; call it once outside of a capture first, because the driver loads a
+ *     kernel at its first launch.
  *   - Memory that it needs is the caller's `workspace`, device memory aligned to 256 bytes, of the
- * size that the entry's size query gives for the same arguments; it may be used again by work
- * queued later on the stream. Size queries need no device.
- *   - Tensors are dense and row-major device memory.  T counts rows; T = 0 is legal and queues
- * nothing. Codes, values and outputs are aligned to 16 bytes, scales to 128.  Inputs are read only.
+ *     size that the entry's size query gives for the same arguments; it may be used again by work
+ *     queued later on the stream. Size queries need no device.
+ *   - Tensors are dense and row-major device memory. T counts rows; T = 0 is legal and queues
+ *     nothing. Codes, values and outputs are aligned to 16 bytes, codes of mxfp4 to 32, scales to
+ *     128. Inputs are read only.
  *   - Outputs are written completely and nothing beyond them is written.
  *   - A row's result does not depend on T, on other rows or on what lies in unused memory.
  *   - Without a driver, without a device and on a device that the kernels are not for, every entry
- * that queues work returns TANDEM_NO_DRIVER, TANDEM_NO_DEVICE or TANDEM_WRONG_DEVICE and does
- * nothing else.
+ *     that queues work returns TANDEM_NO_DRIVER, TANDEM_NO_DEVICE or TANDEM_WRONG_DEVICE and does
+ *     nothing else.
  *
  * Scales of mxfp8 and mxfp4 operands: ue8m0, one for 32 elements of a row, in tiles of 128 rows x 4
- * groups, 512 bytes each, the tiles of a band of 128 rows one after another.  Within a tile the
- * byte of (row r, group g) is at (r mod 32) * 16 + (r div 32) * 4 + g.  Filler groups of a row hold
- * 127, filler rows anything.  A weight of fp8_block32 is an mxfp8 operand once each block's byte
- * stands in all of its rows. */
+ * groups, 512 bytes each, the tiles of a band of 128 rows one after another. Within a tile the byte
+ * of (row r, group g) is at (r mod 32) * 16 + (r div 32) * 4 + g. Filler groups of a row hold 127,
+ * filler rows anything. A weight of fp8_block32 is an mxfp8 operand once each block's byte stands
+ * in all of its rows. */
 #ifndef TANDEM_CUDA_H
 #define TANDEM_CUDA_H
 
