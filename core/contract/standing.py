@@ -60,7 +60,9 @@ def hashes_of(folder: Path) -> dict[str, str]:
     native = folder.parent.parent / "csrc"
     own, shared = native / folder.name, native / "include"
     if own.is_dir():
-        found["native"] = _hash(native, sorted([*_sources(own), *_sources(shared)]))
+        # A header named for a backend belongs to that one alone.
+        headers = [path for path in _sources(shared) if path.stem in ("tandem", f"tandem_{folder.name}")]
+        found["native"] = _hash(native, sorted([*_sources(own), *headers]))
     return found
 
 

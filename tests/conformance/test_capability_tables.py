@@ -97,6 +97,8 @@ def test_native_sources_count_where_there_are_some(tmp_path: Path, repo_root: Pa
     shutil.copytree(package_folder(CpuBackend), copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     found = module.hashes_of(copy)
     assert found == now
+    (tmp_path / "csrc" / "include" / "tandem_cuda.h").write_text("// another backend's\n")
+    assert module.hashes_of(copy) == now
     (tmp_path / "csrc" / "cpu" / "quantize.cpp").write_text("// other\n")
     assert module.hashes_of(copy)["native"] != now["native"] and module.hashes_of(copy)["package"] == now["package"]
     shutil.rmtree(tmp_path / "csrc")
