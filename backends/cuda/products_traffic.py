@@ -62,7 +62,7 @@ def grouped_linear(x: QTensor, weight: PackedWeight, ends: Tensor) -> Bytes:
 
 TRAFFIC: dict[str, Any] = {"linear": linear, "group_linear": group_linear, "grouped_linear": grouped_linear}
 WHY: dict[str, str] = {
-    "linear": "weights of at most 2304 rows have too few tiles to stream them: their sums are split in four, and the f32 "
-    "parts cost 32 bytes an output, which many rows pay so that their bits are those of few; products of bf16 round in "
-    "a second pass",
+    "linear": "weights of at most 2304 rows have too few tiles to stream them: their sums are split in four, and the "
+    "f32 parts cost 32 bytes an output, which many rows pay so that their bits are those of few; products of bf16 to "
+    "bf16 round in a second pass",
 }
