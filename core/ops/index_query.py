@@ -31,3 +31,10 @@ def index_query(parts: Any, x: Tensor, heads: int, cos_sin: Tensor) -> QTensor:
 def _two(seed: int, rows: int) -> dict[str, Any]:
     draw = Draw(seed)
     return {"x": draw.bf16(rows, 64), "heads": 2, "cos_sin": draw.cos_sin(rows, 16)}
+
+
+@case("index_query", "several-tiles")
+def _many(seed: int) -> dict[str, Any]:
+    """Rows of several tiles, the last one not full, and heads that lie in two."""
+    draw = Draw(seed)
+    return {"x": draw.bf16(3, 288), "heads": 3, "cos_sin": draw.cos_sin(3, 16)}

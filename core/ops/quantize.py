@@ -60,6 +60,12 @@ def _nvfp4_edges(seed: int) -> dict[str, Any]:
     return {"x": _edges(6.0), "fmt": QFormat.NVFP4}
 
 
+@case("quantize", "several-tiles")
+def _wide(seed: int) -> dict[str, Any]:
+    """Rows of several tiles, the last one not full."""
+    return {"x": Draw(seed).bf16(3, 288), "fmt": QFormat.MXFP8}
+
+
 def _spread(seed: int, rows: int) -> Tensor:
     """Groups whose sizes differ by many powers of two."""
     draw = Draw(seed)

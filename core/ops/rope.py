@@ -53,3 +53,10 @@ def _whole(seed: int) -> dict[str, Any]:
 @case("rope", "inverse-of-one-head")
 def _whole_inverse(seed: int) -> dict[str, Any]:
     return _whole(seed) | {"inverse": True}
+
+
+@case("rope", "several-tiles")
+def _many(seed: int) -> dict[str, Any]:
+    """Rows of several tiles, the last one not full, and heads that lie in two."""
+    draw = Draw(seed)
+    return {"x": draw.bf16(3, 7, 40), "cos_sin": draw.cos_sin(3, 16)}

@@ -50,3 +50,10 @@ def _plain(seed: int, rows: int) -> dict[str, Any]:
     gate[:, :3] = torch.tensor([-100.0, 3.0, 50.0])
     up[:, 2:5] = torch.tensor([-50.0, 50.0, 0.0])
     return {"gate": gate, "up": up, "limit": 3.0}
+
+
+@case("swiglu_quant", "several-tiles")
+def _wide(seed: int) -> dict[str, Any]:
+    """Rows of several tiles, the last one not full."""
+    draw = Draw(seed)
+    return {"gate": draw.bf16(3, 288), "up": draw.bf16(3, 288), "limit": 3.0, "weight": draw.f32(3)}
