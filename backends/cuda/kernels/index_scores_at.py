@@ -81,9 +81,11 @@ def index_scores_at(
 def _traffic(
     q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, entries: Tensor
 ) -> tuple[int, int]:
-    """Queries once (each tile of a row finds them in the cache), each entry's key."""
+    """Queries once (each tile of a row finds them in the cache), and each entry's key; rows of a chunk that ask for the
+    same keys find them in L2, which holds the keys of a million tokens."""
     places = entries.numel()
-    read = q.data.numel() + q.scale.numel() + w.numel() * 2 + places * (4 + cache.layout.entry_bytes)
+    keys = min(places, cache.num_blocks * cache.layout.block_entries)
+    read = q.data.numel() + q.scale.numel() + w.numel() * 2 + places * 4 + keys * cache.layout.entry_bytes
     return read, places * 2
 
 
