@@ -33,37 +33,36 @@ def e2m1_bf16(code):
 
 
 @triton.jit
-def load_part(cache, slot, first: tl.constexpr, DIM: tl.constexpr, PART: tl.constexpr, FP4: tl.constexpr):
+def load_part(cache, slot, first: tl.constexpr, DIM: tl.constexpr, PART: tl.constexpr, FMT: tl.constexpr):
     """Columns first..first + PART of the entries at slots int32 [R] as bf16 [R, PART], zeros for slot -1.
 
-    Code and scale have at most four significant bits each: their product is exact in bf16.
+    Code and scale have at most four significant bits each, so their product in bf16 is exact; bf16 is multiplied two
+    at a time and needs no conversion before the matrix product.
     """
-    GROUP: tl.constexpr = 16 if FP4 else 32
-    CODES: tl.constexpr = DIM // 2 if FP4 else DIM
-    BYTES: tl.constexpr = PART // 2 if FP4 else PART
-    byte = (first // 2 if FP4 else first) + tl.arange(0, BYTES)[None, :]
+    GROUP: tl.constexpr = 16 if FMT == "nvfp4" else 32
+    PACKED: tl.constexpr = 1 if FMT == "mxfp8" else 2  # elements in a byte
+    CODES: tl.constexpr = DIM // PACKED
+    byte = first // PACKED + tl.arange(0, PART // PACKED)[None, :]
     group = first // GROUP + tl.arange(0, PART // GROUP)[None, :]
     entry = cache + (tl.maximum(slot, 0).to(tl.int64) * (CODES + DIM // GROUP))[:, None]
-    inside = (slot >= 0)[:, None]
-    if DIM % PART == 0:
-        code = tl.load(entry + byte, mask=inside, other=0)
-        scale = tl.load(entry + CODES + group, mask=inside, other=0)
+    there = (slot >= 0)[:, None]
+    code = tl.load(entry + byte, mask=there if DIM % PART == 0 else there & (byte < CODES), other=0)
+    scale = tl.load(entry + CODES + group, mask=there if DIM % PART == 0 else there & (group < DIM // GROUP), other=0)
+    if FMT == "mxfp8":
+        value = code.to(tl.float8e4nv, bitcast=True).to(tl.bfloat16)
     else:
-        code = tl.load(entry + byte, mask=inside & (byte < CODES), other=0)
-        scale = tl.load(entry + CODES + group, mask=inside & (group < DIM // GROUP), other=0)
-    if FP4:
         wide = code.to(tl.int32)
         value = tl.join(e2m1_bf16(wide & 15), e2m1_bf16(wide >> 4))
+    if FMT == "nvfp4":
         factor = e4m3_decode(scale).to(tl.bfloat16)
     else:
-        value = code.to(tl.float8e4nv, bitcast=True).to(tl.bfloat16)
         factor = ue8m0_value(scale.to(tl.int32)).to(tl.bfloat16)
     grouped = tl.reshape(value, (slot.shape[0], PART // GROUP, GROUP)) * factor[:, :, None]
     return tl.reshape(grouped, (slot.shape[0], PART))
 
 
 @triton.jit
-def weigh(q, cache, slot, scale, DIM: tl.constexpr, PART: tl.constexpr, FP4: tl.constexpr):
+def weigh(q, cache, slot, scale, DIM: tl.constexpr, PART: tl.constexpr, FMT: tl.constexpr):
     """Peak f32 [heads], sum of weights f32 [heads], weights bf16 [heads, R] and entries of one chunk of slots [R].
 
     q: a tuple of bf16 [heads, PART]; scale: that of the scores times log2(e), as weights are powers of two.
@@ -71,7 +70,7 @@ def weigh(q, cache, slot, scale, DIM: tl.constexpr, PART: tl.constexpr, FP4: tl.
     scores = tl.zeros((q[0].shape[0], slot.shape[0]), tl.float32)
     entries = ()
     for p in tl.static_range(len(q)):
-        part = load_part(cache, slot, p * PART, DIM, PART, FP4)
+        part = load_part(cache, slot, p * PART, DIM, PART, FMT)
         scores = tl.dot(q[p], tl.trans(part), scores)
         entries = entries + (part,)
     scores = tl.where((slot >= 0)[None, :], scores * scale, float("-inf"))
@@ -90,7 +89,7 @@ def finite(peak):
 def merge_factors(peak, chunk_peak):
     """The peak of two sets of entries, and what the sums of each are multiplied by before they are added.
 
-    No entries leave the other set as it is, bit for bit.
+    A chunk without entries changes no bit but the sign of a zero.
     """
     top = tl.maximum(peak, chunk_peak)
     return top, tl.exp2(peak - finite(top)), tl.exp2(chunk_peak - finite(top))
@@ -103,23 +102,3 @@ def share(peak, total, sink):
     top = tl.maximum(peak, sink)
     weight = tl.exp2(peak - top)
     return tl.where(total == 0.0, 0.0, weight / (total * weight + tl.exp2(sink - top)))
-
-
-@triton.jit
-def rotate_part(x, cos_sin, first: tl.constexpr, DIM: tl.constexpr, ROPE: tl.constexpr, sign):
-    """Rotate pairs of the last ROPE of DIM columns, of which bf16 x [R, PART] has those from `first` on.
-
-    cos_sin: of the row, f32 [ROPE]; sign: -1.0 rotates back.
-    """
-    PART: tl.constexpr = x.shape[1]
-    if first + PART <= DIM - ROPE:
-        return x
-    pair = first // 2 + tl.arange(0, PART // 2) - (DIM - ROPE) // 2
-    turned = (pair >= 0) & (pair < ROPE // 2)
-    cos = tl.load(cos_sin + pair, mask=turned, other=1.0)[None, :]
-    sin = tl.load(cos_sin + ROPE // 2 + pair, mask=turned, other=0.0)[None, :] * sign
-    even, odd = tl.split(tl.reshape(x, (x.shape[0], PART // 2, 2)))
-    a, b = even.to(tl.float32), odd.to(tl.float32)
-    even = tl.where(turned[None, :], (a * cos - b * sin).to(tl.bfloat16), even)
-    odd = tl.where(turned[None, :], (a * sin + b * cos).to(tl.bfloat16), odd)
-    return tl.reshape(tl.join(even, odd), (x.shape[0], PART))

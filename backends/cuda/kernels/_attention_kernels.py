@@ -7,31 +7,28 @@ about ten times as much, but few rows fill the device, and what is moved stays i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 
-from tandem.backends.cuda.kernels._attention import (
-    LOG2E,
-    load_part,
-    merge_factors,
-    rotate_part,
-    share,
-    weigh,
-)
-from tandem.backends.cuda.kernels._codec import mxfp8_groups, sf_offset
+from tandem.backends.cuda.kernels import _entries
+from tandem.backends.cuda.kernels._attention import LOG2E, merge_factors, share, weigh
+from tandem.backends.cuda.kernels._codec import sf_offset
+from tandem.backends.cuda.kernels._rows import encode, rotate
 from tandem.backends.cuda.launch import launch
-from tandem.contract.types import CANONICAL, KVCache, QFormat, QTensor
-from tandem.errors import LayoutError
+from tandem.contract.types import KVCache, QTensor
 
 Tensor = torch.Tensor
-CHUNK = 128
+CHUNK = 128  # slots; with a head block of 64, tiles that tensor cores take whole
+PART = 128  # columns of a head
 HEADS = 64  # of a program that multiplies
-PART = 128
-SPLIT_ROWS = 64  # more rows than this have a program each for half of the processors or more
-COMBINED_HEADS = 4
+COMBINED_HEADS = 4  # of a program that merges
+SPLIT_ROWS = 64  # programs of more rows fill at least half of the processors
+
+SPLIT_WHY = (
+    "Up to 64 rows, a program for each chunk of slots shortens what one row waits for: each reads the queries again "
+    "and leaves f32 sums, all of which fit the second-level cache."
+)
 
 
 @triton.jit
@@ -42,8 +39,8 @@ def _load_query(q, cos_sin, row, head, heads, DIM: tl.constexpr, PART: tl.conste
         column = p * PART + tl.arange(0, PART)
         inside = (head < heads)[:, None] & (column < DIM)[None, :]
         part = tl.load(q + (row * heads + head)[:, None] * DIM + column[None, :], mask=inside, other=0.0)
-        if ROPE:
-            part = rotate_part(part, cos_sin + row * ROPE, p * PART, DIM, ROPE, 1.0)
+        if ROPE > 0 and (p + 1) * PART > DIM - ROPE:
+            part = rotate(part.to(tl.float32), cos_sin, row, row >= 0, p * PART, DIM, ROPE, False).to(tl.bfloat16)
         parts = parts + (part,)
     return parts
 
@@ -53,7 +50,6 @@ def _write(
     output, y, codes, scales, cos_sin, row, head, heads, first: tl.constexpr, DIM: tl.constexpr, ROPE: tl.constexpr
 ):
     """Columns from `first` on of the row's output f32 [R, PART]: rounded to bf16, or turned back and quantised."""
-    ROWS: tl.constexpr = output.shape[0]
     PART: tl.constexpr = output.shape[1]
     column = first + tl.arange(0, PART)
     place = (row * heads + head)[:, None] * DIM + column[None, :]
@@ -62,15 +58,15 @@ def _write(
     if codes is None:
         tl.store(y + place, rounded, mask=inside)
     else:
-        if ROPE:
-            rounded = rotate_part(rounded, cos_sin + row * ROPE, first, DIM, ROPE, -1.0)
-        grouped = tl.reshape(rounded.to(tl.float32), (ROWS * PART // 32, 32))
-        code, exponent = mxfp8_groups(grouped)
-        tl.store(codes + place, tl.reshape(code, (ROWS, PART)), mask=inside)
+        value = rounded.to(tl.float32)
+        if ROPE > 0 and first + PART > DIM - ROPE:
+            value = rotate(value, cos_sin, row, row >= 0, first, DIM, ROPE, True).to(tl.bfloat16).to(tl.float32)
+        code, exponent = encode(value, "mxfp8")
+        tl.store(codes + place, code, mask=inside)
         group = first // 32 + tl.arange(0, PART // 32)
         inside = (head < heads)[:, None] & (group < DIM // 32)[None, :]
         place = sf_offset(row, head[:, None] * (DIM // 32) + group[None, :], heads * (DIM // 32))
-        tl.store(scales + place, tl.reshape(exponent, (ROWS, PART // 32)).to(tl.uint8), mask=inside)
+        tl.store(scales + place, exponent.to(tl.uint8), mask=inside)
 
 
 @triton.jit
@@ -83,22 +79,23 @@ def _write_filler(scales, row, groups):
 @triton.jit
 def _walk_cache(
     q, peak, total, output, cache, slots, width, scale,
-    DIM: tl.constexpr, PART: tl.constexpr, FP4: tl.constexpr, CHUNK: tl.constexpr, SLOTS: tl.constexpr,
+    DIM: tl.constexpr, PART: tl.constexpr, FMT: tl.constexpr, CHUNK: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """Go on with a row's peak, total and output over the chunks of one cache, up to its last slot that is there."""
     every = tl.arange(0, SLOTS)
     there = tl.load(slots + every, mask=every < width, other=-1) >= 0
     last = tl.max(tl.where(there, every + 1, 0), axis=0)
+    # What each product needs to know of shared memory is cheap to make, but spills where it is kept for the loop.
     for start in tl.range(0, last, CHUNK, disable_licm=True):
         index = start + tl.arange(0, CHUNK)
         slot = tl.load(slots + index, mask=index < width, other=-1)
-        chunk_peak, chunk_total, weights, entries = weigh(q, cache, slot, scale, DIM, PART, FP4)
+        chunk_peak, chunk_total, weights, entries = weigh(q, cache, slot, scale, DIM, PART, FMT)
         peak, old, new = merge_factors(peak, chunk_peak)
         total = total * old + chunk_total * new
         merged = ()
         for p in tl.static_range(len(q)):
             merged = merged + (output[p] * old[:, None] + tl.dot(weights, entries[p]) * new[:, None],)
-            tl.debug_barrier()
+            tl.debug_barrier()  # else the compiler keeps the products of all parts until the end
         output = merged
     return peak, total, output
 
@@ -106,7 +103,7 @@ def _walk_cache(
 @triton.jit
 def _walk(
     q, cos_sin, window, window_slots, main, main_slots, sink, y, codes, scales, scale, heads, window_width, main_width,
-    DIM: tl.constexpr, ROPE: tl.constexpr, WINDOW_FP4: tl.constexpr, MAIN_FP4: tl.constexpr,
+    DIM: tl.constexpr, ROPE: tl.constexpr, WINDOW_FMT: tl.constexpr, MAIN_FMT: tl.constexpr,
     WINDOW_SLOTS: tl.constexpr, MAIN_SLOTS: tl.constexpr,
     HEADS: tl.constexpr, PART: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
@@ -117,16 +114,16 @@ def _walk(
     peak = tl.full((HEADS,), float("-inf"), tl.float32)
     total = tl.zeros((HEADS,), tl.float32)
     output = ()
-    for p in tl.static_range(len(query)):
+    for _ in tl.static_range(len(query)):
         output = output + (tl.zeros((HEADS, PART), tl.float32),)
     peak, total, output = _walk_cache(
         query, peak, total, output, window, window_slots + row * window_width, window_width, scale,
-        DIM, PART, WINDOW_FP4, CHUNK, WINDOW_SLOTS,
+        DIM, PART, WINDOW_FMT, CHUNK, WINDOW_SLOTS,
     )  # fmt: skip
     if main is not None:
         peak, total, output = _walk_cache(
             query, peak, total, output, main, main_slots + row * main_width, main_width, scale,
-            DIM, PART, MAIN_FP4, CHUNK, MAIN_SLOTS,
+            DIM, PART, MAIN_FMT, CHUNK, MAIN_SLOTS,
         )  # fmt: skip
     factor = share(peak, total, tl.load(sink + head, mask=head < heads, other=0.0))
     for p in tl.static_range(len(query)):
@@ -138,7 +135,7 @@ def _walk(
 @triton.jit
 def _partial_chunk(
     query, sums, stats, cache, slots, width, start, place, head, heads, scale,
-    DIM: tl.constexpr, PART: tl.constexpr, FP4: tl.constexpr, CHUNK: tl.constexpr,
+    DIM: tl.constexpr, PART: tl.constexpr, FMT: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """Leave peak, total and output of the chunk from `start` on; no output where it has no entry."""
     index = start + tl.arange(0, CHUNK)
@@ -148,7 +145,7 @@ def _partial_chunk(
         tl.store(stats + place * 2 * heads + head, float("-inf"), mask=inside)
         tl.store(stats + (place * 2 + 1) * heads + head, 0.0, mask=inside)
     else:
-        peak, total, weights, entries = weigh(query, cache, slot, scale, DIM, PART, FP4)
+        peak, total, weights, entries = weigh(query, cache, slot, scale, DIM, PART, FMT)
         tl.store(stats + place * 2 * heads + head, peak, mask=inside)
         tl.store(stats + (place * 2 + 1) * heads + head, total, mask=inside)
         for p in tl.static_range(len(query)):
@@ -161,7 +158,7 @@ def _partial_chunk(
 def _partial(
     q, cos_sin, window, window_slots, main, main_slots, sums, stats, scale, heads, window_width, main_width,
     window_chunks, chunks,
-    DIM: tl.constexpr, ROPE: tl.constexpr, WINDOW_FP4: tl.constexpr, MAIN_FP4: tl.constexpr,
+    DIM: tl.constexpr, ROPE: tl.constexpr, WINDOW_FMT: tl.constexpr, MAIN_FMT: tl.constexpr,
     HEADS: tl.constexpr, PART: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """A program: one row, one chunk, HEADS heads."""
@@ -173,12 +170,12 @@ def _partial(
     if chunk < window_chunks:
         _partial_chunk(
             query, sums, stats, window, window_slots + row * window_width, window_width, chunk * CHUNK,
-            place, head, heads, scale, DIM, PART, WINDOW_FP4, CHUNK,
+            place, head, heads, scale, DIM, PART, WINDOW_FMT, CHUNK,
         )  # fmt: skip
     else:
         _partial_chunk(
             query, sums, stats, main, main_slots + row * main_width, main_width, (chunk - window_chunks) * CHUNK,
-            place, head, heads, scale, DIM, PART, MAIN_FP4, CHUNK,
+            place, head, heads, scale, DIM, PART, MAIN_FMT, CHUNK,
         )  # fmt: skip
 
 
@@ -195,11 +192,12 @@ def _combine(
     peak = tl.full((HEADS,), float("-inf"), tl.float32)
     total = tl.zeros((HEADS,), tl.float32)
     output = tl.zeros((HEADS, WIDTH), tl.float32)
+    sums += row * chunks * heads * DIM
+    stats += row * chunks * 2 * heads
     for chunk in range(chunks):
-        place = row * chunks + chunk
-        chunk_peak = tl.load(stats + place * 2 * heads + head, mask=inside, other=float("-inf"))
-        chunk_total = tl.load(stats + (place * 2 + 1) * heads + head, mask=inside, other=0.0)
-        source = (place * heads + head)[:, None] * DIM + column[None, :]
+        chunk_peak = tl.load(stats + 2 * chunk * heads + head, mask=inside, other=float("-inf"))
+        chunk_total = tl.load(stats + (2 * chunk + 1) * heads + head, mask=inside, other=0.0)
+        source = (chunk * heads + head)[:, None] * DIM + column[None, :]
         there = (inside & (chunk_total != 0.0))[:, None] & (column < DIM)[None, :]
         chunk_output = tl.load(sums + source, mask=there, other=0.0)
         peak, old, new = merge_factors(peak, chunk_peak)
@@ -215,58 +213,76 @@ def attend(
     op: str,
     q: Tensor,
     cos_sin: Tensor | None,
-    caches: tuple[tuple[KVCache, Tensor], ...],
+    window: KVCache,
+    window_slots: Tensor,
+    main: KVCache | None,
+    main_slots: Tensor | None,
     sink: Tensor,
     scale: float,
     target: Tensor | QTensor,
 ) -> None:
-    """Attention over the window cache and perhaps the main cache, each with its slots [T, width], into `target`."""
+    """Write the attention of q, rotated before and after where there are angles, into `target`."""
+    _entries.require(op, window)
+    if main is None or main_slots is None:
+        main = main_slots = None
+    else:
+        _entries.require(op, main)
     rows, heads, dim = q.shape
-    for cache, _ in caches:
-        _require(op, cache, dim)
-    (window, window_slots), (main, main_slots) = (*caches, (None, None))[:2]
-    quantised = isinstance(target, QTensor)
-    y, codes, scales = (None, target.data, target.scale) if quantised else (target, None, None)
-    rope = 0 if cos_sin is None else cos_sin.shape[1]
     widths = window_slots.shape[1], 0 if main_slots is None else main_slots.shape[1]
-    window_chunks, main_chunks = (-(-width // CHUNK) for width in widths)
-    chunks = window_chunks + main_chunks
-    block = min(HEADS, max(16, triton.next_power_of_2(heads)))
-    shape = {
-        "DIM": dim, "ROPE": rope, "HEADS": block, "PART": min(PART, triton.next_power_of_2(dim)), "CHUNK": CHUNK,
-        "WINDOW_FP4": window.layout.fmt is QFormat.NVFP4,
-        "MAIN_FP4": main is not None and main.layout.fmt is QFormat.NVFP4,
-    }  # fmt: skip
-    memory = window.data, window_slots, None if main is None else main.data, main_slots
-    if rows > SPLIT_ROWS or chunks == 1:
-        slots = {
-            "WINDOW_SLOTS": triton.next_power_of_2(widths[0]),
-            "MAIN_SLOTS": triton.next_power_of_2(widths[1]),
-        }
-        launch(
-            _walk, (rows, -(-heads // block)), q, cos_sin, *memory, sink, y, codes, scales,
-            scale * LOG2E.value, heads, *widths, **shape, **slots, num_warps=8, num_stages=1,
-        )  # fmt: skip
+    first, chunks = chunk_counts(window_slots, main_slots)
+    memory = (window.data, window_slots, None if main is None else main.data, main_slots)
+    outputs = (None, target.data, target.scale) if isinstance(target, QTensor) else (target, None, None)
+    wide = triton.next_power_of_2(dim)
+    meta = {
+        "DIM": dim,
+        "ROPE": 0 if cos_sin is None else cos_sin.shape[1],
+        "WINDOW_FMT": window.layout.fmt.value,
+        "MAIN_FMT": None if main is None else main.layout.fmt.value,
+        "HEADS": min(HEADS, max(16, triton.next_power_of_2(heads))),
+        "PART": min(PART, wide),
+        "CHUNK": CHUNK,
+        "num_warps": 8,
+        "num_stages": 1,  # the entries of a chunk as bf16 leave no shared memory for those of the next
+    }
+    blocks = -(-heads // meta["HEADS"])
+    scale *= LOG2E.value
+    if not splits(rows, chunks):
+        slots = [triton.next_power_of_2(max(1, width)) for width in widths]
+        shape = {"WINDOW_SLOTS": slots[0], "MAIN_SLOTS": slots[1]}
+        launch(_walk, (rows, blocks), q, cos_sin, *memory, sink, *outputs, scale, heads, *widths, **meta, **shape)
         return
     sums = torch.empty((rows, chunks, heads, dim), dtype=torch.float32, device=q.device)
     stats = torch.empty((rows, chunks, 2, heads), dtype=torch.float32, device=q.device)
-    launch(
-        _partial, (rows, chunks, -(-heads // block)), q, cos_sin, *memory, sums, stats,
-        scale * LOG2E.value, heads, *widths, window_chunks, chunks, **shape, num_warps=8,
-    )  # fmt: skip
-    launch(
-        _combine, (rows, -(-heads // COMBINED_HEADS)), sums, stats, cos_sin, sink, y, codes, scales, heads, chunks,
-        DIM=dim, ROPE=rope, WIDTH=triton.next_power_of_2(dim), HEADS=COMBINED_HEADS, num_warps=4,
-    )  # fmt: skip
+    grid = rows, chunks, blocks
+    launch(_partial, grid, q, cos_sin, *memory, sums, stats, scale, heads, *widths, first, chunks, **meta)
+    grid = rows, -(-heads // COMBINED_HEADS)
+    shape = {"DIM": dim, "ROPE": meta["ROPE"], "WIDTH": wide, "HEADS": COMBINED_HEADS}
+    launch(_combine, grid, sums, stats, cos_sin, sink, *outputs, heads, chunks, **shape, num_warps=4)
 
 
-def _require(op: str, cache: KVCache, dim: int) -> None:
-    layout = cache.layout
-    if cache.memory_layout == CANONICAL and layout.fmt in (QFormat.MXFP8, QFormat.NVFP4) and dim % 32 == 0:
-        return
-    raise LayoutError(
-        f"'{op}' got a cache it does not read",
-        where=f"op '{op}', {layout.kind.value} cache",
-        why=f"it holds {layout.fmt.value} with dim {dim} in memory layout '{cache.memory_layout}'",
-        fix=f"allocate an mxfp8 or nvfp4 cache in memory layout '{CANONICAL}' with a dim that is a multiple of 32",
-    )
+def chunk_counts(window_slots: Tensor, main_slots: Tensor | None) -> tuple[int, int]:
+    """Chunks of the window and of both caches."""
+    window = -(-window_slots.shape[1] // CHUNK)
+    return window, window + (0 if main_slots is None else -(-main_slots.shape[1] // CHUNK))
+
+
+def splits(rows: int, chunks: int) -> bool:
+    """Whether each chunk has a program of its own."""
+    return rows <= SPLIT_ROWS and chunks > 1
+
+
+def traffic(
+    q: Tensor, window: KVCache, window_slots: Tensor, main: KVCache | None, main_slots: Tensor | None, output: int
+) -> tuple[int, int]:
+    """Bytes read and written where every slot holds an entry; `output`: bytes of the result."""
+    rows, heads, dim = q.shape
+    query, read = q.numel() * 2, window_slots.numel() * (4 + window.layout.entry_bytes)
+    if main is None or main_slots is None:
+        main_slots = None
+    else:
+        read += main_slots.numel() * (4 + main.layout.entry_bytes)
+    _, chunks = chunk_counts(window_slots, main_slots)
+    if not splits(rows, chunks):
+        return query + read, output
+    sums = rows * chunks * heads * (dim + 2) * 4
+    return query * chunks + read + sums, sums + output

@@ -105,15 +105,15 @@ def normalise(value, weight, eps, column, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def rotate(value, cos_sin, row, used, DIM: tl.constexpr, ROPE: tl.constexpr, INVERSE: tl.constexpr):
+def rotate(value, cos_sin, row, used, start, DIM: tl.constexpr, ROPE: tl.constexpr, INVERSE: tl.constexpr):
     """Rotate the pairs among the last ROPE of each DIM columns by the angles of their row; others stay as they are.
 
-    row, used: [R, 1]; a tile begins at an even column of its program.
+    row, used: [R, 1], or scalars of the one row that all of the tile belongs to; start: the tile's first column, even.
     """
     R: tl.constexpr = value.shape[0]
     C: tl.constexpr = value.shape[1]
     even, odd = tl.split(tl.reshape(value, (R, C // 2, 2)))
-    first = tl.program_id(1) * C + 2 * tl.arange(0, C // 2)[None, :]
+    first = start + 2 * tl.arange(0, C // 2)[None, :]
     angle = (first % DIM - (DIM - ROPE)) // 2
     turned = used & (angle >= 0)
     source = cos_sin + row * ROPE + angle

@@ -32,7 +32,7 @@ def _index_query(
     """A program takes C columns, of any heads, of R rows; what is quantised is rounded to bf16 first."""
     row, column = place(R, C)
     value = tl.load(x + row * WIDTH + column, mask=(row < rows) & (column < WIDTH), other=0.0).to(tl.float32)
-    turned = rotate(value, cos_sin, row, row < rows, DIM, ROPE, False).to(tl.bfloat16)
+    turned = rotate(value, cos_sin, row, row < rows, tl.program_id(1) * C, DIM, ROPE, False).to(tl.bfloat16)
     store_quantised(codes, scales, turned.to(tl.float32), row, row < rows, "mxfp4", WIDTH)
 
 

@@ -40,7 +40,7 @@ def _kv_write(
     rounded = normalise(value, weight, eps, column, DIM).to(tl.bfloat16)
     tl.store(normed + row * DIM + column, rounded, mask=inside)
     slot = tl.load(slots + row, mask=row < rows, other=-1).to(tl.int64)
-    turned = rotate(rounded.to(tl.float32), cos_sin, row, slot >= 0, DIM, ROPE, False).to(tl.bfloat16)
+    turned = rotate(rounded.to(tl.float32), cos_sin, row, slot >= 0, 0, DIM, ROPE, False).to(tl.bfloat16)
     store_entries(cache, slot, turned.to(tl.float32), FMT, DIM)
 
 

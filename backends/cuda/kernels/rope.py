@@ -32,7 +32,7 @@ def _rope(
     row, column = place(R, C)
     inside = (row < rows) & (column < WIDTH)
     value = tl.load(x + row * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
-    turned = rotate(value, cos_sin, row, row < rows, DIM, ROPE, INVERSE)
+    turned = rotate(value, cos_sin, row, row < rows, tl.program_id(1) * C, DIM, ROPE, INVERSE)
     tl.store(y + row * WIDTH + column, turned.to(tl.bfloat16), mask=inside)
 
 

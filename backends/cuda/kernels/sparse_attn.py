@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cuda.kernels._attention_kernels import attend
+from tandem.backends.cuda.kernels._attention_kernels import SPLIT_WHY, attend, traffic
 from tandem.contract.types import KVCache
 
 Tensor = torch.Tensor
@@ -24,11 +24,23 @@ def sparse_attn(
 ) -> Tensor:
     """See core/ops/sparse_attn.py.  The number of rows says better than `hint` which kernels fit."""
     output = torch.empty_like(q)
-    caches = ((window, window_slots),)
-    if main is not None and main_slots is not None:
-        caches += ((main, main_slots),)
-    attend("sparse_attn", q, None, caches, sink, scale, output)
+    attend("sparse_attn", q, None, window, window_slots, main, main_slots, sink, scale, output)
     return output
 
 
+def _traffic(
+    q: Tensor,
+    window: KVCache,
+    window_slots: Tensor,
+    main: KVCache | None,
+    main_slots: Tensor | None,
+    sink: Tensor,
+    scale: float,
+    hint: str,
+) -> tuple[int, int]:
+    return traffic(q, window, window_slots, main, main_slots, q.numel() * 2)
+
+
 OPS: dict[str, Any] = {"sparse_attn": sparse_attn}
+TRAFFIC: dict[str, Any] = {"sparse_attn": _traffic}
+WHY: dict[str, str] = {"sparse_attn": SPLIT_WHY}
