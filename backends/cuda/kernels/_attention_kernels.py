@@ -1,8 +1,11 @@
 """The kernels of `sparse_attn` and `attn_block`, and which of them a call launches.
 
-`_walk`: a program per row and block of heads goes over all chunks of its row.  Its traffic is the least possible.
-`_partial` and `_combine`: a program per row and chunk leaves its sums in f32 memory, another merges them.  That moves
-about ten times as much, but few rows fill the device, and what is moved stays in its second-level cache.
+`_attend_row`: a program per row and block of heads goes over all chunks of its row.  Its traffic is the least possible.
+`_attend_chunk` and `_merge_chunks`: a program per row and chunk leaves its sums in f32 memory, another merges them.
+That moves five times as much, but few rows leave most of the device idle, and what is moved stays in its second-level
+cache.
+
+Queries are loaded by pointer: a tensor descriptor made in each program would cost more than its one use saves.
 """
 
 from __future__ import annotations
@@ -77,7 +80,7 @@ def _write_filler(scales, row, groups):
 
 
 @triton.jit
-def _walk_cache(
+def _attend_cache(
     q, peak, total, output, cache, slots, width, scale,
     DIM: tl.constexpr, PART: tl.constexpr, FMT: tl.constexpr, CHUNK: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
@@ -101,7 +104,7 @@ def _walk_cache(
 
 
 @triton.jit
-def _walk(
+def _attend_row(
     q, cos_sin, window, window_slots, main, main_slots, sink, y, codes, scales, scale, heads, window_width, main_width,
     DIM: tl.constexpr, ROPE: tl.constexpr, WINDOW_FMT: tl.constexpr, MAIN_FMT: tl.constexpr,
     WINDOW_SLOTS: tl.constexpr, MAIN_SLOTS: tl.constexpr,
@@ -116,12 +119,12 @@ def _walk(
     output = ()
     for _ in tl.static_range(len(query)):
         output = output + (tl.zeros((HEADS, PART), tl.float32),)
-    peak, total, output = _walk_cache(
+    peak, total, output = _attend_cache(
         query, peak, total, output, window, window_slots + row * window_width, window_width, scale,
         DIM, PART, WINDOW_FMT, CHUNK, WINDOW_SLOTS,
     )  # fmt: skip
     if main is not None:
-        peak, total, output = _walk_cache(
+        peak, total, output = _attend_cache(
             query, peak, total, output, main, main_slots + row * main_width, main_width, scale,
             DIM, PART, MAIN_FMT, CHUNK, MAIN_SLOTS,
         )  # fmt: skip
@@ -133,7 +136,7 @@ def _walk(
 
 
 @triton.jit
-def _partial_chunk(
+def _leave_chunk(
     query, sums, stats, cache, slots, width, start, place, head, heads, scale,
     DIM: tl.constexpr, PART: tl.constexpr, FMT: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
@@ -155,7 +158,7 @@ def _partial_chunk(
 
 
 @triton.jit
-def _partial(
+def _attend_chunk(
     q, cos_sin, window, window_slots, main, main_slots, sums, stats, scale, heads, window_width, main_width,
     window_chunks, chunks,
     DIM: tl.constexpr, ROPE: tl.constexpr, WINDOW_FMT: tl.constexpr, MAIN_FMT: tl.constexpr,
@@ -168,19 +171,19 @@ def _partial(
     query = _load_query(q, cos_sin, row, head, heads, DIM, PART, ROPE)
     place = row * chunks + chunk
     if chunk < window_chunks:
-        _partial_chunk(
+        _leave_chunk(
             query, sums, stats, window, window_slots + row * window_width, window_width, chunk * CHUNK,
             place, head, heads, scale, DIM, PART, WINDOW_FMT, CHUNK,
         )  # fmt: skip
     else:
-        _partial_chunk(
+        _leave_chunk(
             query, sums, stats, main, main_slots + row * main_width, main_width, (chunk - window_chunks) * CHUNK,
             place, head, heads, scale, DIM, PART, MAIN_FMT, CHUNK,
         )  # fmt: skip
 
 
 @triton.jit
-def _combine(
+def _merge_chunks(
     sums, stats, cos_sin, sink, y, codes, scales, heads, chunks,
     DIM: tl.constexpr, ROPE: tl.constexpr, WIDTH: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
@@ -249,15 +252,15 @@ def attend(
     if not splits(rows, chunks):
         slots = [triton.next_power_of_2(max(1, width)) for width in widths]
         shape = {"WINDOW_SLOTS": slots[0], "MAIN_SLOTS": slots[1]}
-        launch(_walk, (rows, blocks), q, cos_sin, *memory, sink, *outputs, scale, heads, *widths, **meta, **shape)
+        launch(_attend_row, (rows, blocks), q, cos_sin, *memory, sink, *outputs, scale, heads, *widths, **meta, **shape)
         return
     sums = torch.empty((rows, chunks, heads, dim), dtype=torch.float32, device=q.device)
     stats = torch.empty((rows, chunks, 2, heads), dtype=torch.float32, device=q.device)
     grid = rows, chunks, blocks
-    launch(_partial, grid, q, cos_sin, *memory, sums, stats, scale, heads, *widths, first, chunks, **meta)
+    launch(_attend_chunk, grid, q, cos_sin, *memory, sums, stats, scale, heads, *widths, first, chunks, **meta)
     grid = rows, -(-heads // COMBINED_HEADS)
     shape = {"DIM": dim, "ROPE": meta["ROPE"], "WIDTH": wide, "HEADS": COMBINED_HEADS}
-    launch(_combine, grid, sums, stats, cos_sin, sink, *outputs, heads, chunks, **shape, num_warps=4)
+    launch(_merge_chunks, grid, sums, stats, cos_sin, sink, *outputs, heads, chunks, **shape, num_warps=4)
 
 
 def chunk_counts(window_slots: Tensor, main_slots: Tensor | None) -> tuple[int, int]:
