@@ -10,7 +10,7 @@ import torch
 
 from tandem.backends.cuda import probing
 from tandem.contract.backend import Array, Backend, Graph, HostFuture
-from tandem.contract.capabilities import Capabilities, MemoryInfo, OpCap, Probe
+from tandem.contract.capabilities import EMULATED, RUN_ON_DEVICE, Capabilities, MemoryInfo, Probe
 from tandem.contract.opspec import CONTRACT_VERSION, OpFunction
 from tandem.contract.types import CanonicalWeight, KVCache, KVLayout, PackedWeight, QFormat, QTensor, WeightKind
 from tandem.errors import ConfigError
@@ -26,19 +26,19 @@ class CudaBackend(Backend):
     contract = CONTRACT_VERSION
 
     def __init__(self, runtime: Runtime) -> None:
-        from tandem.backends.cuda import products, table
+        from tandem.backends.cuda import products, records, table
 
         self._runtime = runtime
         self.device = runtime.device
         self._ops = table.implementations(runtime)
-        notes = products.notes(runtime)
         self._caps = Capabilities(
             contract=CONTRACT_VERSION,
             formats=frozenset(f.value for f in QFormat),
-            ops={name: OpCap("fused", notes=notes.get(name, "")) for name in self._ops},
+            ops=records.records(self._ops, products.notes(runtime)),
             batch_invariant=True,
             graphs=not runtime.emulated,
-            notes=runtime.facts().get("verification", "device"),
+            notes=f"compute capability {probing.version(runtime.capability)}",
+            verification=EMULATED if runtime.emulated else RUN_ON_DEVICE,
         )
 
     @classmethod
@@ -98,7 +98,7 @@ class CudaBackend(Backend):
         """Codes as stored, scales as matrix products read them."""
         from tandem.backends.cuda import weights
 
-        return weights.pack(kind, weight, shape, self.device)
+        return weights.pack(kind, weight, shape, self._runtime)
 
     def unpack_weight(self, weight: PackedWeight) -> CanonicalWeight:
         """Exact stored bits."""

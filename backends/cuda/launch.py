@@ -7,9 +7,11 @@ A recorded launch has everything a compiler needs: the compile gates run the sam
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 Grid = tuple[int, ...]
 
@@ -43,7 +45,14 @@ def launch(kernel: Any, grid: Grid, *args: Any, **meta: Any) -> None:
     if _recorders:
         _recorders[-1].append(Launch(kernel, grid, args, meta))
     elif all(grid):
-        kernel[grid](*args, **meta)
+        with _device(args):
+            kernel[grid](*args, **meta)
+
+
+def _device(args: tuple[Any, ...]) -> AbstractContextManager[Any]:
+    """Triton launches on the thread's current device, and calls come from more than one thread."""
+    found = next((a.device for a in args if isinstance(a, torch.Tensor) and a.device.type == "cuda"), None)
+    return nullcontext() if found is None else torch.cuda.device(found)
 
 
 @contextmanager

@@ -54,6 +54,14 @@ class Runtime(abc.ABC):
         """Start a copy to the host."""
 
     @abc.abstractmethod
+    def resident(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same values in host memory that kernels read in place.
+
+        Raises:
+            CapacityError: that much memory cannot be pinned.
+        """
+
+    @abc.abstractmethod
     def memory(self) -> MemoryInfo:
         """Total and free bytes."""
 
@@ -103,6 +111,9 @@ class EmulatedRuntime(Runtime):
     def to_host(self, tensor: torch.Tensor) -> HostFuture:
         plain = tensor.to(torch.float32) if tensor.dtype is torch.bfloat16 else tensor
         return Finished(plain.numpy().copy())
+
+    def resident(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
 
     def memory(self) -> MemoryInfo:
         return MemoryInfo(0, 0)

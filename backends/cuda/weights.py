@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from tandem.backends.cuda import scales
+from tandem.backends.cuda.runtime import Runtime
 from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, WeightKind
 from tandem.errors import LayoutError
 
@@ -28,11 +29,14 @@ class Scaled:
     scale: Tensor
 
 
-def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...], device: torch.device) -> PackedWeight:
-    """Canonical weight -> PackedWeight of this backend.  The Engram table stays on the host."""
+def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...], runtime: Runtime) -> PackedWeight:
+    """Canonical weight -> PackedWeight of this backend.  The Engram table stays on the host, pinned for the device."""
     if kind is WeightKind.ENGRAM:
-        scale_bytes = 0 if weight.scale is None else weight.scale.numel()
-        return PackedWeight(kind, weight.fmt, shape, HOST, weight, weight.data.numel() + scale_bytes)
+        scale = None if weight.scale is None else runtime.resident(weight.scale)
+        held = CanonicalWeight(runtime.resident(weight.data), scale, weight.fmt)
+        nbytes = sum(part.numel() * part.element_size() for part in (held.data, scale) if part is not None)
+        return PackedWeight(kind, weight.fmt, shape, HOST, held, nbytes)
+    device = runtime.device
     data = weight.data.to(device, copy=True).contiguous()
     if weight.scale is None:
         return PackedWeight(kind, weight.fmt, shape, PLAIN, data, data.numel() * data.element_size())

@@ -63,7 +63,7 @@ def _describe(probed: Probed) -> tuple[dict[str, Any], dict[str, Cell]]:
     stands, proof = Standing(UNVERIFIED, "it cannot be loaded"), (False, "it cannot be loaded")
     if probed.contract is not None:
         stands, proof = standing(registration.load()), invariance(registration.load())
-    entry |= {"level": stands.level, "level_why": stands.why}
+    entry |= {"level": stands.shown, "level_why": stands.why}
     entry |= {"batch_invariant": proof[0], "batch_invariant_why": proof[1]}
     backend: Backend | None = None
     if probed.probe.present:
@@ -90,6 +90,7 @@ def _capabilities(caps: Capabilities) -> dict[str, Any]:
         "batch_invariant": caps.batch_invariant,
         "graphs": caps.graphs,
         "notes": caps.notes,
+        "verification": caps.verification,
         "ops": ops,
     }
 
@@ -108,6 +109,7 @@ def _list(found: dict[str, Any]) -> Iterator[str]:
         caps = entry["capabilities"]
         if caps is None:
             continue
+        yield f"  verification: {caps['verification']}"
         yield f"  formats: {', '.join(caps['formats'])}"
         claims = [key.replace("_", "-") for key in ("batch_invariant", "graphs") if caps[key]]
         yield f"  claims: {', '.join(claims) or 'none'}" + (f"; {caps['notes']}" if caps["notes"] else "")

@@ -82,7 +82,7 @@ def _golden(arguments: argparse.Namespace) -> int:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    yield f"backend {report.backend}, contract {report.contract}"
+    yield f"backend {report.backend}, contract {report.contract}, {report.verification}"
     if len(rows := table_rows(report)) > 1:
         yield from aligned(rows)
         yield ""

@@ -58,7 +58,8 @@ def _lines(report: Report, backend: Backend) -> Iterator[str]:
     fixed = static_part(backend)
     yield f"# Written by `tandem conformance --backend {backend.name} --emit FILE`, sealed by the hash at the end."
     plain = {name: value for name, value in fixed.items() if not isinstance(value, dict)}
-    for name, value in (plain | {"level": report.claim, "date": report.date}).items():
+    run = {"level": report.claim, "verification": report.verification, "date": report.date}
+    for name, value in (plain | run).items():
         yield f"{name} = {_toml(value)}"
     yield from _table("sources", fixed["sources"])
     yield from _table("device", report.fingerprint)

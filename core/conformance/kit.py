@@ -55,6 +55,7 @@ def run(
     return Report(
         backend=backend.name,
         index=backend.device.index or 0,
+        verification=backend.caps.verification,
         level=level,
         quick=quick,
         case=case,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.conformance.compare import Measured
+from tandem.contract.capabilities import RUN_ON_DEVICE, labelled
 from tandem.contract.opspec import OP_TABLE
 
 LEVELS = ("L0", "L1", "L2", "L3")
@@ -60,6 +61,7 @@ class Report:
         speed: per op median microseconds and share of their sum; empty below L3.
         floors: per op the slowest median microseconds that the port states.
         index: of the device.
+        verification: how the results came about, ``run on device`` or ``emulated``.
     """
 
     backend: str
@@ -73,6 +75,7 @@ class Report:
     speed: dict[str, dict[str, float]] = field(default_factory=dict)
     floors: dict[str, float] = field(default_factory=dict)
     index: int = 0
+    verification: str = RUN_ON_DEVICE
     date: str = field(default_factory=lambda: time.strftime("%Y-%m-%d", time.gmtime()))
 
     @property
@@ -98,6 +101,11 @@ class Report:
             reached = level
         return reached
 
+    @property
+    def shown(self) -> str:
+        """The claim as it is shown: ``L1 (emulated)`` where it was not run on a device."""
+        return labelled(self.claim, self.verification)
+
     def rerun(self, result: Result) -> str:
         """The command that runs one check again."""
         device = self.backend + (f":{self.index}" if self.index else "")
@@ -121,7 +129,7 @@ class Report:
             record["name"] = result.name
             if result.failure is not None:
                 record["rerun"] = self.rerun(result)
-        return plain | {"holds": self.holds, "claim": self.claim, "failed": len(self.failures)}
+        return plain | {"holds": self.holds, "claim": self.claim, "shown": self.shown, "failed": len(self.failures)}
 
     def write(self, folder: Path) -> None:
         """``results.json`` and ``report.txt`` in a folder, which is made."""
@@ -146,7 +154,7 @@ def summary(report: Report, full: bool = False) -> Iterator[str]:
     if skipped:
         yield "skipped: " + ", ".join(f"{count} ({reason})" for reason, count in skipped.most_common())
     limits = [text for text, on in (("quick", report.quick), (f"--case {report.case}", report.case)) if on]
-    yield f"level shown: {report.claim}" + (f" (a run with {' and '.join(limits)} shows none)" if limits else "")
+    yield f"level shown: {report.shown}" + (f" (a run with {' and '.join(limits)} shows none)" if limits else "")
 
 
 def failure_lines(report: Report) -> Iterator[str]:
@@ -189,7 +197,7 @@ def aligned(rows: list[list[str]]) -> Iterator[str]:
 
 def page(report: Report) -> Iterator[str]:
     """The report as one page of text."""
-    yield f"Conformance of backend '{report.backend}', {report.date}"
+    yield f"Conformance of backend '{report.backend}', {report.date}: {report.verification}"
     yield f"contract {report.contract}; batch-invariant: {'claimed' if report.batch_invariant else 'not claimed'}"
     yield "device: " + ", ".join(f"{name} {value}" for name, value in sorted(report.fingerprint.items()))
     yield ""

@@ -6,6 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# How results of an open backend come about; every report and table of them says it.
+RUN_ON_DEVICE, EMULATED = "run on device", "emulated"
+
+
+def labelled(name: str, verification: str) -> str:
+    """A name or level as it is shown: what was not run on a device says so."""
+    return name if verification == RUN_ON_DEVICE or name in ("none", "unverified") else f"{name} ({verification})"
+
 
 @dataclass(frozen=True, slots=True)
 class OpCap:
@@ -33,6 +41,7 @@ class Capabilities:
         batch_invariant: row results do not depend on the batch, bitwise.
         graphs: decode steps can be captured and replayed.
         notes: free text for tables.
+        verification: ``run on device``, or ``emulated`` where the host computes what the device would.
     """
 
     contract: tuple[int, int]
@@ -41,6 +50,7 @@ class Capabilities:
     batch_invariant: bool
     graphs: bool
     notes: str = ""
+    verification: str = RUN_ON_DEVICE
 
 
 @dataclass(frozen=True, slots=True)

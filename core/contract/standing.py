@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tandem.contract.capabilities import RUN_ON_DEVICE, labelled
 from tandem.contract.opspec import CONTRACT_VERSION, table_signature
 from tandem.errors import ConfigError
 
@@ -32,12 +33,19 @@ class Standing:
     Args:
         level: ``L0`` to ``L3``, or ``unverified``.
         why: for a level, the run that showed it; else why there is none.
+        verification: how that run's results came about; `capabilities.py` has the words.
         table: the contents of the file; empty where there is none.
     """
 
     level: str
     why: str
     table: dict[str, Any] = field(default_factory=dict)
+    verification: str = RUN_ON_DEVICE
+
+    @property
+    def shown(self) -> str:
+        """The level as tables show it, ``L1 (emulated)`` where it was not run on a device."""
+        return labelled(self.level, self.verification)
 
 
 def package_folder(backend: type) -> Path:
@@ -105,7 +113,9 @@ def standing(backend: type) -> Standing:
     stale = list(_stale(backend, table))
     if stale:
         return Standing(UNVERIFIED, f"{', '.join(stale)} changed since the run of {table['date']}", table)
-    return Standing(str(table["level"]), f"run of {table['date']}", table)
+    verification = str(table.get("verification", RUN_ON_DEVICE))  # tables of runs before there was a label have none
+    why = labelled(f"run of {table['date']}", verification)
+    return Standing(str(table["level"]), why, table, verification)
 
 
 def invariance(backend: type) -> tuple[bool, str]:
@@ -113,6 +123,8 @@ def invariance(backend: type) -> tuple[bool, str]:
     found = standing(backend)
     if found.level == UNVERIFIED:
         return False, found.why
+    if found.verification != RUN_ON_DEVICE:
+        return False, f"it was shown {found.verification}, which proves nothing of a device"
     if not found.table.get("batch_invariant", False):
         return False, "the backend does not claim it"
     if found.level not in _SERVES:

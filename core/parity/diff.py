@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from tandem.conformance.compare import host
+from tandem.contract.capabilities import RUN_ON_DEVICE, labelled
 from tandem.errors import TraceError
 from tandem.parity.apart import apart
 from tandem.parity.decisions import HEAD, Choice, Flip, choices, flips, score_noise
@@ -110,6 +111,7 @@ class Difference:
     Args:
         mode: "local", "free" (replays) or "recording" (two independent ones).
         names: of the backends, A and B.
+        verification: how the results of A and B came about.
         headers: header fields that differ and should not.
         ops: matched calls in the order of the run.
         unmatched: records of A that B does not have.
@@ -140,6 +142,12 @@ class Difference:
     steps: int = 0
     stops: list[tuple[int, str, str]] = field(default_factory=list)
     taken: tuple[int, int] = (0, 0)
+    verification: tuple[str, str] = (RUN_ON_DEVICE, RUN_ON_DEVICE)
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """Names as reports show them: ``name (emulated)`` where it was not run on a device."""
+        return labelled(self.names[0], self.verification[0]), labelled(self.names[1], self.verification[1])
 
     def rates(self) -> dict[str, Estimate]:
         """Share of decisions that flipped, by kind."""
@@ -154,7 +162,7 @@ class Difference:
         """JSON values."""
         return {
             "mode": self.mode,
-            "backends": list(self.names),
+            "backends": list(self.shown),
             "headers": [item.to_json() for item in self.headers],
             "ops": [op.to_json() for op in self.ops],
             "unmatched": [record.id for record in self.unmatched],
@@ -181,9 +189,9 @@ def diff(one: Side, two: Side, progress: bool = False, legal: Legal | None = Non
     Raises:
         TraceError: model, config, tokenizer or major contract differ, or no record matches.
     """
-    found = Difference(
-        _mode(one.trace, two.trace), (_name(one.trace), _name(two.trace)), _headers(one.trace, two.trace)
-    )
+    traces = one.trace, two.trace
+    found = Difference(_mode(*traces), (_name(one.trace), _name(two.trace)), _headers(*traces))
+    found.verification = (_verification(one.trace), _verification(two.trace))
     pairs = list(matched(one, two))
     if not pairs:
         raise TraceError(
@@ -220,6 +228,11 @@ def _mode(one: Trace, two: Trace) -> str:
 
 def _name(trace: Trace) -> str:
     return str(trace.header.get("backend", "unknown"))
+
+
+def _verification(trace: Trace) -> str:
+    told = trace.header.get("capabilities")
+    return str(told.get("verification", RUN_ON_DEVICE)) if isinstance(told, dict) else RUN_ON_DEVICE
 
 
 def _headers(one: Trace, two: Trace) -> list[HeaderMismatch]:

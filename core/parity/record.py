@@ -298,6 +298,7 @@ def describe(backend: Backend) -> dict[str, Any]:
             "batch_invariant": caps.batch_invariant,
             "graphs": caps.graphs,
             "notes": caps.notes,
+            "verification": caps.verification,
             "ops": {name: {"impl": cap.impl, "allows": allows[name], "notes": cap.notes} for name, cap in ops.items()},
         },
         "libraries": {

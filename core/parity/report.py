@@ -57,7 +57,7 @@ def worst(found: Difference) -> list[OpDiff]:
 
 def summary(found: Difference, outcome: Verdict) -> str:
     """At most one page of text."""
-    one, two = found.names
+    one, two = found.shown
     lines = [outcome.headline(), f"A: {one}   B: {two}   compared as: {found.mode}", ""]
     if outcome.status == "FAIL":
         told = outcome.error()
@@ -120,7 +120,7 @@ def _model_lines(found: Difference) -> list[str]:
 
 def page(found: Difference, outcome: Verdict) -> str:
     """The whole page; it names nothing outside itself."""
-    one, two = (html.escape(name) for name in found.names)
+    one, two = (html.escape(name) for name in found.shown)
     colour = COLOURS[outcome.status]
     told = html.escape(str(outcome.error())) if outcome.status == "FAIL" else html.escape(outcome.headline())
     lines = _model_lines(found) or [LOCAL]
