@@ -1,4 +1,4 @@
-"""Capability records: which formats and layouts the backend's own ops take, of those that the device's kernels exist for.
+"""Capability records: formats and layouts that the backend's own ops take.
 
 The ops themselves depend on the compute capability (`tandem.backends.cuda.table`); what is restricted here holds
 wherever an op has its own implementation.  Elsewhere the composite runs, which converts to canonical form.

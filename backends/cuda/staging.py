@@ -56,11 +56,9 @@ class Ring:
         self._memory, self._next = memory, 0
         self._held: deque[_Held] = deque()
 
-    def take(self, count: int) -> tuple[Tensor, int, int] | None:
-        """(``count`` free bytes, their first and their end); None where the ring is smaller."""
+    def take(self, count: int) -> tuple[Tensor, int, int]:
+        """(``count`` free bytes, their first and their end), ``count`` at most the size of the ring."""
         size = self._memory.numel()
-        if count > size:
-            return None
         start = self._next
         if start + max(count, 1) > size:
             self._free(start, size)
@@ -91,19 +89,18 @@ class Download:
     def __init__(self, view: Tensor, mark: Mark) -> None:
         self._view: Tensor | None = view
         self._mark = mark
-        self._array: Array | None = None
+        self._array: Array = np.empty(0)
         self._lock = threading.Lock()
 
     def ready(self) -> bool:
         """Whether the copy has arrived."""
-        return self._array is not None or self._mark.query()
+        return self._view is None or self._mark.query()
 
     def result(self) -> Array:
         """Wait, and move the result out of the ring."""
         with self._lock:
-            if self._array is None:
+            if self._view is not None:
                 self._mark.synchronize()
-                assert self._view is not None
                 self._array = self._view.numpy().copy()
                 self._view = None
             return self._array
@@ -133,9 +130,7 @@ class Staging:
         step = max(self._size // 4 // source.itemsize, 1)
         for start in range(0, source.size, step):
             piece = source[start : start + step]
-            taken = self._up.take(piece.nbytes)
-            assert taken is not None
-            memory, first, end = taken
+            memory, first, end = self._up.take(piece.nbytes)
             staged = memory.view(flat.dtype)
             staged.numpy()[:] = piece
             self._queue.copy(flat[start : start + piece.size], staged)
@@ -144,11 +139,13 @@ class Staging:
     def download(self, source: Tensor) -> Download:
         """Start a copy of a contiguous device array."""
         count = source.numel() * source.element_size()
-        taken = self._down.take(count)
-        memory = self._pinned(count) if taken is None else taken[0]
+        if count > self._size:
+            view = self._pinned(count).view(source.dtype).view(source.shape)
+            self._queue.copy(view, source)
+            return Download(view, self._queue.mark())
+        memory, first, end = self._down.take(count)
         view = memory.view(source.dtype).view(source.shape)
         self._queue.copy(view, source)
         found = Download(view, self._queue.mark())
-        if taken is not None:
-            self._down.hold(taken[1], taken[2], found.settle)
+        self._down.hold(first, end, found.settle)
         return found

@@ -14,6 +14,7 @@ from tandem.contract.backend import Backend, HostFuture
 from tandem.contract.plan import Plan
 from tandem.engine.drafting import Drafting
 from tandem.engine.draws import DrawBuilder, Draws
+from tandem.engine.graphs import GraphCache
 from tandem.engine.lane import InlineLane, Lane
 from tandem.engine.outputs import LiveRequest
 from tandem.engine.plan import Int32, StepPlan
@@ -130,6 +131,7 @@ class ModelRunner:
         self._sampler = Sampler(plan, coupled)
         words = -(-vocab_size // 32)
         self.draws = DrawBuilder(table, book, words)
+        self.graphs = GraphCache(plan, builder.max_rows)
         self._scores = PromptScores(plan, table, self._sampler)
         self._accept = plan.bind("aux.accept", "step")
         self._drafting = None if builder.drafts is None else Drafting(plan, model, builder, table, self._sampler, words)
@@ -184,7 +186,7 @@ class ModelRunner:
         step, counts = self.builder.build(plan, host)
         for rows in self.builder.resumed_rows(host):
             self.model.remember(rows)
-        hidden = self.model.forward(step)
+        hidden = self.graphs.forward(self.model, step)
         return Forwarded(step, hidden, counts, time.perf_counter() - start)
 
     @torch.inference_mode()

@@ -102,7 +102,7 @@ class StepBuilder:
     ) -> None:
         backend = self._backend = plan.backend
         self._table, self._tables, self._ratios, self._block_size = table, tables, ratios, block_size
-        self.drafts = drafts
+        self.drafts, self.max_rows = drafts, max_rows
         slots = table.max_slots + 1  # the last is scratch, for rows that are skipped
 
         def by_slot(fill: int, *shape: int) -> Tensor:

@@ -160,7 +160,8 @@ class _Operators(TorchDispatchMode):
             raise CaptureViolation(f"tensor made from host data ({name}) in {place}")
         if name in DATA_SHAPES or (name in INDEXING and _by_mask(args[1])):
             raise CaptureViolation(f"shape depends on data ({name}) in {place}")
-        if name == "aten::repeat_interleave" and kwargs.get("output_size") is None:
+        by_data = name == "aten::repeat_interleave" and func._overloadname != "self_int"
+        if by_data and kwargs.get("output_size") is None:
             raise CaptureViolation(f"shape depends on data ({name} without output_size) in {place}")
         if name in INDEXING and name != "aten::index":
             _distinct(args[0], args[1], place)
