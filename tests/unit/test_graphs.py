@@ -20,7 +20,7 @@ from tandem.sampling.params import SamplingParams
 def generate(path: Path, backend: Backend, prompts: list[list[int]], **options: Any) -> tuple[list[list[int]], LLM]:
     config = load_config(env={}, args={**ROOMY, "model.path": str(path), **options})
     llm = LLM(config=config, backend=backend)
-    lengths = [3 + 2 * i for i in range(len(prompts))]
+    lengths = [3 + 4 * i for i in range(len(prompts))]
     params = [SamplingParams(max_tokens=n, temperature=0.8, seed=i, ignore_eos=True) for i, n in enumerate(lengths)]
     return [output.token_ids for output in llm.generate(prompts, params)], llm
 
