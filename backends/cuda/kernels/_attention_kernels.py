@@ -10,6 +10,8 @@ Queries are loaded by pointer: a tensor descriptor made in each program would co
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -236,7 +238,7 @@ def attend(
     memory = (window.data, window_slots, None if main is None else main.data, main_slots)
     outputs = (None, target.data, target.scale) if isinstance(target, QTensor) else (target, None, None)
     wide = triton.next_power_of_2(dim)
-    meta = {
+    meta: dict[str, Any] = {
         "DIM": dim,
         "ROPE": 0 if cos_sin is None else cos_sin.shape[1],
         "WINDOW_FMT": window.layout.fmt.value,
@@ -251,16 +253,16 @@ def attend(
     scale *= LOG2E.value
     if not splits(rows, chunks):
         slots = [triton.next_power_of_2(max(1, width)) for width in widths]
-        shape = {"WINDOW_SLOTS": slots[0], "MAIN_SLOTS": slots[1]}
-        launch(_attend_row, (rows, blocks), q, cos_sin, *memory, sink, *outputs, scale, heads, *widths, **meta, **shape)
+        meta |= {"WINDOW_SLOTS": slots[0], "MAIN_SLOTS": slots[1]}
+        launch(_attend_row, (rows, blocks), q, cos_sin, *memory, sink, *outputs, scale, heads, *widths, **meta)
         return
     sums = torch.empty((rows, chunks, heads, dim), dtype=torch.float32, device=q.device)
     stats = torch.empty((rows, chunks, 2, heads), dtype=torch.float32, device=q.device)
     grid = rows, chunks, blocks
     launch(_attend_chunk, grid, q, cos_sin, *memory, sums, stats, scale, heads, *widths, first, chunks, **meta)
-    grid = rows, -(-heads // COMBINED_HEADS)
+    merges = rows, -(-heads // COMBINED_HEADS)
     shape = {"DIM": dim, "ROPE": meta["ROPE"], "WIDTH": wide, "HEADS": COMBINED_HEADS}
-    launch(_merge_chunks, grid, sums, stats, cos_sin, sink, *outputs, heads, chunks, **shape, num_warps=4)
+    launch(_merge_chunks, merges, sums, stats, cos_sin, sink, *outputs, heads, chunks, **shape, num_warps=4)
 
 
 def chunk_counts(window_slots: Tensor, main_slots: Tensor | None) -> tuple[int, int]:
