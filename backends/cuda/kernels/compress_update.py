@@ -113,8 +113,8 @@ def compress_update(value: Tensor, gate: Tensor, state: Tensor, rows: Rows, rati
 
 
 def _traffic(value: Tensor, gate: Tensor, state: Tensor, rows: Rows, ratio: int) -> tuple[int, int]:
-    """Rows shared evenly by all requests: each row is read for its group (and found in the cache when it becomes state),
-    and a request's first group has terms of the state."""
+    """Rows shared evenly by all requests: each row is read for its group, and found in the cache when it becomes state;
+    a request's first group has terms of the state."""
     (count, width), requests = value.shape, state.shape[0] - 1
     kept = min(count, requests * state.shape[1])
     read = 8 * value.numel() + 8 * width * min(count, requests) * (ratio - 1)
