@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.backends.cuda.kernels._elementary import exp_negative
 from tandem.backends.cuda.kernels._filters import (
     FIELDS,
     PARTS,
@@ -30,7 +31,6 @@ from tandem.backends.cuda.kernels._sampling import (
     HEAVIEST,
     NOWHERE,
     UNBOUNDED,
-    exponential,
     image,
     inverse_temperature,
     log_of_one_plus,
@@ -104,7 +104,7 @@ def _measure(
             heaviest = tl.where((over | tie) & (weight == HEAVIEST), tl.minimum(heaviest, token), heaviest)
             spread_sum += tl.where(over & (token != first), power, 0.0)
             if raw is not None:
-                raw_sum += tl.where(token != first, exponential(x - peak), 0.0)
+                raw_sum += tl.where(token != first, exp_negative(x - peak), 0.0)
         place = row * splits + chunk
         tl.store(kept + place, tl.sum(kept_sum))
         tl.store(ties + place, tl.sum(tie_count))
@@ -155,7 +155,7 @@ def kept_tokens(key, alive, inside, bound, keep, before):
 
 @triton.jit
 def kept_weights(row_logits, vocab, token, peak, inverse, least, bound, keep, before):
-    """(weights int64, 0 of tokens that are not kept; tokens at the bound up to the block's end) of a block of tokens."""
+    """(weights int64 of a block of tokens, 0 where not kept; tokens at the bound up to its end)."""
     x = tl.load(row_logits + token, mask=token < vocab, other=float("-inf"))
     _power, weight, alive = graded(x, peak, inverse, least)
     kept, before = kept_tokens(image(x), alive, token < vocab, bound, keep, before)
@@ -255,3 +255,11 @@ def _bracket(given: tuple[Any, ...], parts: Any, rows: int, splits: int, meta: d
         before, after = sets[number % 2], sets[1 - number % 2]
         launch(search, (rows * splits,), *given, *before, *after, splits, PASS=min(number, 2), **meta)
     return sets[PASSES % 2]
+
+
+def measured_bytes(logits: Tensor, filtered: bool) -> int:
+    """Bytes that `measure` reads: the logits for the maxima and for the sums, and with filters once in each pass.
+
+    Rows whose bracket closes early read less.
+    """
+    return logits.numel() * 4 * (2 + (PASSES if filtered else 0))

@@ -1,8 +1,8 @@
 """Where min-p, top-p and top-k cut a row of logits, found without a sort.
 
-The filters keep a prefix of the order (logit descending, id ascending): the keys above a bound and, of the tokens at the
-bound itself, the first few by id.  The bound lies in a bracket (lo, hi] of images of logits that each pass cuts into
-sixteen parts: its programs sum weight and number of the tokens above each of sixteen thresholds, and those of the
+The filters keep a prefix of the order (logit descending, id ascending): the keys above a bound and, of the tokens at
+the bound itself, the first few by id.  The bound lies in a bracket (lo, hi] of images of logits that each pass cuts
+into sixteen parts: its programs sum weight and number of the tokens above each of sixteen thresholds, and those of the
 next pass keep the part in which the filters begin to hold.  The first pass spaces its thresholds by value, where most
 rows have their bound; eight more, spaced by image, close any bracket of 32 bits.  Sums are integers, so their order
 is free.  Programs of a row whose bracket is closed end at once.
@@ -13,10 +13,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from tandem.backends.cuda.kernels._elementary import exp_negative
 from tandem.backends.cuda.kernels._sampling import (
     GREEDY_BELOW,
     UNBOUNDED,
-    exponential,
     image,
     integer_weight,
     inverse_temperature,
@@ -54,7 +54,7 @@ def least_weight(min_p, row):
 @triton.jit
 def graded(x, peak, inverse, least):
     """(exponential f32, weight int32, whether min-p leaves it) of logits."""
-    power = exponential(scaled_logit(x, peak, inverse))
+    power = exp_negative(scaled_logit(x, peak, inverse))
     weight = integer_weight(power)
     return power, weight, weight >= least
 
@@ -84,8 +84,9 @@ def _above(sums, row, splits, SPLITS: tl.constexpr):
 
 @triton.jit
 def narrowed(
-    state, weights, counts, row, splits, peak, temperature, top_p, top_k, AFTER_FIRST: tl.constexpr, SPLITS: tl.constexpr
-):
+    state, weights, counts, row, splits, peak, temperature, top_p, top_k,
+    AFTER_FIRST: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
     """The state of a row (see FIELDS) after a pass; tokens kept are -1 while the bracket is open.
 
     A closed bracket has the bound in hi; nothing is kept there where the bound is only what lies below.

@@ -1,7 +1,7 @@
 """Arithmetic of sampling inside kernels; rules in docs/CONTRACT.md, the plain-torch form in core/ops/_fixed_cdf.py.
 
-Integers are exact.  The exponential is made of IEEE additions and multiplications alone, so its last bits, and with
-them every weight and token, are the same wherever these kernels run.
+Integers are exact.  The exponential that weights come from is that of `_elementary`, whose bits are the same wherever
+these kernels run, and with them every weight and token.
 """
 
 from __future__ import annotations
@@ -14,28 +14,6 @@ WHOLE = tl.constexpr(1 << 42)  # the masses of a row sum to this
 HEAVIEST = tl.constexpr(1 << 30)  # weight of the likeliest token
 NOWHERE = tl.constexpr(0x7FFFFFFF)  # above every token id
 UNBOUNDED = tl.constexpr(-2139095042)  # one below the image of -inf
-
-
-@triton.jit
-def exponential(x):
-    """e^x of f32 x up to 88, within one ulp, subnormal results included; -inf gives 0, NaN anything."""
-    x = tl.maximum(x, -150.0)
-    whole = tl.floor(x * 1.4426950408889634 + 0.5)
-    # ln 2 in two parts, the first so short that its product is exact.
-    rest = (x - whole * 0.693359375) - whole * -2.1219444005469057e-4
-    tail = 1.0 / 720 + rest * (1.0 / 5040)
-    tail = 1.0 / 120 + rest * tail
-    tail = 1.0 / 24 + rest * tail
-    tail = 1.0 / 6 + rest * tail
-    tail = 0.5 + rest * tail
-    exponent = whole.to(tl.int32)
-    half = exponent >> 1
-    return (1.0 + (rest + rest * rest * tail)) * _power_of_two(half) * _power_of_two(exponent - half)
-
-
-@triton.jit
-def _power_of_two(exponent):
-    return ((exponent + 127) << 23).to(tl.float32, bitcast=True)
 
 
 @triton.jit

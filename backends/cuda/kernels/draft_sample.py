@@ -15,6 +15,7 @@ from tandem.backends.cuda.kernels._distribution import (
     chunk_sums,
     kept_weights,
     measure,
+    measured_bytes,
     row_numbers,
 )
 from tandem.backends.cuda.kernels._filters import row_peak
@@ -121,4 +122,24 @@ def _draw(
     return token
 
 
+def _traffic(
+    logits: Tensor,
+    temperature: Tensor,
+    top_p: Tensor,
+    top_k: Tensor,
+    min_p: Tensor,
+    seed: Tensor,
+    position: Tensor,
+    coupled: bool,
+    filtered: bool,
+) -> tuple[int, int]:
+    """Beside `measure`, the logits once and one chunk of the weights a row."""
+    size = logits.numel() * 4
+    return measured_bytes(logits, filtered) + size, size + logits.shape[0] * 4
+
+
 OPS: dict[str, Any] = {"draft_sample": draft_sample}
+TRAFFIC: dict[str, Any] = {"draft_sample": _traffic}
+WHY: dict[str, str] = {
+    "draft_sample": "weights need the maximum and masses the sum of weights before them; up to 200 rows stay in L2"
+}

@@ -15,6 +15,7 @@ from tandem.backends.cuda.kernels._distribution import (
     kept_tokens,
     log_of_kept,
     measure,
+    measured_bytes,
     row_numbers,
 )
 from tandem.backends.cuda.kernels._filters import graded, row_peak
@@ -64,4 +65,15 @@ def process_logits(
     return out
 
 
+def _traffic(
+    logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, filtered: bool, min_p: Tensor | None = None
+) -> tuple[int, int]:
+    """Beside `measure`, the logits once."""
+    return measured_bytes(logits, filtered) + logits.numel() * 4, logits.numel() * 4
+
+
 OPS: dict[str, Any] = {"process_logits": process_logits}
+TRAFFIC: dict[str, Any] = {"process_logits": _traffic}
+WHY: dict[str, str] = {
+    "process_logits": "the sum of a row stands before its results, and weights need the maximum; 200 rows stay in L2"
+}

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from tandem.backends.cuda.kernels._distribution import (
+    SMALLEST_CHUNK,
     Numbers,
     at_chunk,
     chunk_sums,
@@ -16,6 +17,7 @@ from tandem.backends.cuda.kernels._distribution import (
     log_of_all,
     log_of_kept,
     measure,
+    measured_bytes,
     row_numbers,
 )
 from tandem.backends.cuda.kernels._filters import row_peak
@@ -83,4 +85,23 @@ def sample(
     return token, raw, logprob
 
 
+def _traffic(
+    logits: Tensor,
+    temperature: Tensor,
+    top_p: Tensor,
+    top_k: Tensor,
+    seed: Tensor,
+    position: Tensor,
+    filtered: bool,
+    min_p: Tensor | None = None,
+) -> tuple[int, int]:
+    """Beside `measure`, one chunk a row."""
+    rows = logits.shape[0]
+    return measured_bytes(logits, filtered) + rows * 4 * SMALLEST_CHUNK, rows * 12
+
+
 OPS: dict[str, Any] = {"sample": sample}
+TRAFFIC: dict[str, Any] = {"sample": _traffic}
+WHY: dict[str, str] = {
+    "sample": "weights need the maximum before them, and filters up to nine passes; up to 200 rows stay in L2"
+}

@@ -23,6 +23,7 @@ from tandem.backends.cuda.kernels._distribution import (
     log_of_all,
     log_of_kept,
     measure,
+    measured_bytes,
     row_numbers,
 )
 from tandem.backends.cuda.kernels._filters import graded, row_peak
@@ -104,8 +105,8 @@ def _judge(
         total, before = tl.sum(sums), at_chunk(tied, chunk, SPLITS)
         offered, _largest, favourite = _offer_of(offers, row, splits, SPLITS)
         by_total, by_offered = reciprocal(total), reciprocal(offered)
-        q_sum, p_sum, left_sum = tl.zeros((BLOCK,), tl.int64), tl.zeros((BLOCK,), tl.int64), tl.zeros((BLOCK,), tl.int64)
-        at_draft, at_favourite = tl.zeros((BLOCK,), tl.int64), tl.zeros((BLOCK,), tl.int64)
+        none = tl.zeros((BLOCK,), tl.int64)
+        q_sum, p_sum, left_sum, at_draft, at_favourite = none, none, none, none, none
         for start in range(0, CHUNK, BLOCK):
             token = chunk * CHUNK + start + tl.arange(0, BLOCK)
             weight, before = kept_weights(
@@ -131,24 +132,22 @@ def _judge(
 
 @triton.jit
 def _rejection(
-    sums_in, special, heavy, offers, offer_row, row, splits, draft, total, number, CHUNK: tl.constexpr,
-    SPLITS: tl.constexpr,
+    sums_in, special, heavy, offer_row, row, splits, draft, by_total, total, offered, largest, theirs, by_offered,
+    number, CHUNK: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """Judge the draft of one row with a 53-bit number.
 
-    Returns whether it is taken; else, by chunk, the sums to draw from, whether they are the target's own; and the
-    favourites of target and proposal with what their masses get on top.
+    Returns whether it is taken; else, by chunk, the sums to draw from, and whether they are the target's own; then the
+    target's favourite, what its mass gets on top, and the same on top of the proposal's.
     """
     chunk = tl.arange(0, SPLITS)
     place, inside = sums_in + (row * splits + chunk) * 3, chunk < splits
     q, p = tl.load(place, mask=inside, other=0), tl.load(place + 1, mask=inside, other=0)
     left = tl.load(place + 2, mask=inside, other=0)
     mine = tl.min(tl.load(heavy + row * splits + chunk, mask=inside, other=NOWHERE))
-    offered, largest, theirs = _offer_of(offers, row, splits, SPLITS)
-    by_offered = reciprocal(offered)
     q_more = -tl.sum(q) + WHOLE
     p_more = tl.where(offered > 0, -tl.sum(p) + WHOLE, 0)
-    q_mine = mass(tl.full((), HEAVIEST, tl.int64), total, reciprocal(total))
+    q_mine = mass(tl.full((), HEAVIEST, tl.int64), total, by_total)
     p_mine = mass(tl.load(offer_row + mine).to(tl.int64), offered, by_offered)
     over = q_mine + q_more - p_mine - tl.where(mine == theirs, p_more, 0)
     left += tl.where(chunk == mine // CHUNK, tl.maximum(over, 0) - tl.maximum(q_mine - p_mine, 0), 0)
@@ -159,7 +158,7 @@ def _rejection(
     q_draft = tl.load(special + row * 2) + tl.where(draft == mine, q_more, 0)
     p_draft = mass(tl.load(offer_row + draft).to(tl.int64), offered, by_offered) + tl.where(draft == theirs, p_more, 0)
     empty = tl.sum(left) == 0
-    return scaled_uniform(number, p_draft) < q_draft, tl.where(empty, q, left), empty, mine, q_more, theirs, p_more
+    return scaled_uniform(number, p_draft) < q_draft, tl.where(empty, q, left), empty, mine, q_more, p_more
 
 
 @triton.jit
@@ -185,8 +184,8 @@ def _is_kept(
 @triton.jit
 def _verify(
     logits, stride, vocab, temperature, min_p, seed, position, best, top, cut, kept, ties, heavy, spread, raw,
-    proposal, draft_row, drafts, forced, offers, sums_in, special, token_out, accepted_out, raw_out, logprob_out, splits,
-    COUPLED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
+    proposal, draft_row, drafts, forced, offers, sums_in, special, token_out, accepted_out, raw_out, logprob_out,
+    splits, COUPLED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """One row: its token, whether that is the draft, and its log-probabilities."""
     row = tl.program_id(0).to(tl.int64)
@@ -230,19 +229,22 @@ def _drawn(
     total, line_sums, number = tl.sum(sums), sums, uniform(own, at, 0)
     taken, empty = False, False
     mine, theirs, q_more, p_more, offered = 0, total * 0, total * 0, total * 0, total * 0
+    by_total = reciprocal(total)
+    by_offered = by_total
     if not COUPLED:
         if rejecting:
-            offered, _largest, _favourite = _offer_of(offers, row, splits, SPLITS)
-            taken, line_sums, empty, mine, q_more, theirs, p_more = _rejection(
-                sums_in, special, heavy, offers, offer_row, row, splits, draft, total, uniform(own, at, 2), CHUNK, SPLITS
-            )
+            offered, largest, theirs = _offer_of(offers, row, splits, SPLITS)
+            by_offered = reciprocal(offered)
+            taken, line_sums, empty, mine, q_more, p_more = _rejection(
+                sums_in, special, heavy, offer_row, row, splits, draft, by_total, total, offered, largest, theirs,
+                by_offered, uniform(own, at, 2), CHUNK, SPLITS,
+            )  # fmt: skip
             number = uniform(own, at, 1)
     token = draft
     if not taken:
         target = scaled_uniform(number, tl.sum(line_sums))
         chunk, line = chunk_of(line_sums, target, SPLITS)
         before = at_chunk(tied, chunk, SPLITS)
-        by_total, by_offered = reciprocal(total), reciprocal(offered)
         token = chunk * CHUNK
         for start in range(0, CHUNK, BLOCK):
             other = chunk * CHUNK + start + tl.arange(0, BLOCK)
@@ -314,4 +316,28 @@ def _sum_masses(
     )  # fmt: skip
 
 
+def _traffic(
+    logits: Tensor,
+    temperature: Tensor,
+    top_p: Tensor,
+    top_k: Tensor,
+    min_p: Tensor,
+    seed: Tensor,
+    position: Tensor,
+    forced: Tensor,
+    drafts: Tensor,
+    proposal: Tensor,
+    draft_row: Tensor,
+    coupled: bool,
+    filtered: bool,
+) -> tuple[int, int]:
+    """Beside `measure`, proposals twice and logits once where drafts are rejected; the last kernel reads a chunk."""
+    judged = 0 if coupled else 3 * logits.numel() * 4
+    return measured_bytes(logits, filtered) + judged, logits.shape[0] * 16
+
+
 OPS: dict[str, Any] = {"spec_verify": spec_verify}
+TRAFFIC: dict[str, Any] = {"spec_verify": _traffic}
+WHY: dict[str, str] = {
+    "spec_verify": "weights need the maximum and masses the sum of weights before them; up to 100 rows stay in L2"
+}
