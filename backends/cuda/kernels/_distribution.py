@@ -40,7 +40,8 @@ from tandem.backends.cuda.launch import launch
 
 Tensor = torch.Tensor
 BLOCK = 1024  # tokens that a program holds at a time
-WARPS = 4
+NARROW = 512  # the same in the search, which compares each with sixteen thresholds
+WARPS = 8
 SMALLEST_CHUNK, MOST_CHUNKS = 4096, 64
 
 
@@ -51,7 +52,7 @@ def _peaks(logits, stride, vocab, best, top, splits, CHUNK: tl.constexpr, BLOCK:
     high = tl.full((BLOCK,), float("-inf"), tl.float32)
     at = tl.full((BLOCK,), NOWHERE, tl.int32)
     spoilt = tl.zeros((BLOCK,), tl.int32)
-    for start in range(0, CHUNK, BLOCK):
+    for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
         token = chunk * CHUNK + start + tl.arange(0, BLOCK)
         x = tl.load(logits + row * stride + token, mask=token < vocab, other=float("-inf"))
         spoilt = spoilt | (x != x).to(tl.int32)
@@ -92,7 +93,7 @@ def _measure(
         kept_sum, tie_count = tl.zeros((BLOCK,), tl.int64), tl.zeros((BLOCK,), tl.int32)
         heaviest = tl.full((BLOCK,), NOWHERE, tl.int32)
         spread_sum, raw_sum = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
-        for start in range(0, CHUNK, BLOCK):
+        for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
             token = chunk * CHUNK + start + tl.arange(0, BLOCK)
             x = tl.load(logits + row * stride + token, mask=token < vocab, other=float("-inf"))
             power, weight, alive = graded(x, peak, inverse, least)
@@ -253,7 +254,9 @@ def _bracket(given: tuple[Any, ...], parts: Any, rows: int, splits: int, meta: d
     ]
     for number in range(PASSES):
         before, after = sets[number % 2], sets[1 - number % 2]
-        launch(search, (rows * splits,), *given, *before, *after, splits, PASS=min(number, 2), **meta)
+        launch(
+            search, (rows * splits,), *given, *before, *after, splits, PASS=min(number, 2), **meta | {"BLOCK": NARROW}
+        )
     return sets[PASSES % 2]
 
 

@@ -149,7 +149,7 @@ def search(
         threshold = _thresholds(lo, hi, peak, heat, PASS == 0).to(tl.int32)
         inverse, least = inverse_temperature(heat), least_weight(min_p, row)
         weight_above, count_above = tl.zeros((PARTS,), tl.int64), tl.zeros((PARTS,), tl.int32)
-        for start in range(0, CHUNK, BLOCK):
+        for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
             token = chunk * CHUNK + start + tl.arange(0, BLOCK)
             x = tl.load(logits + row * stride + token, mask=token < vocab, other=float("-inf"))
             key = image(x)

@@ -42,7 +42,7 @@ def _weigh(
             tl.store(totals + row, total)
         divisor = reciprocal(total)
         mass_sum = tl.zeros((BLOCK,), tl.int64)
-        for start in range(0, CHUNK, BLOCK):
+        for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
             token = chunk * CHUNK + start + tl.arange(0, BLOCK)
             weight, before = kept_weights(
                 logits + row * stride, vocab, token, peak, inverse, least, bound, keep, before
@@ -51,7 +51,7 @@ def _weigh(
             tl.store(weights + row * vocab + token, weight.to(tl.int32), mask=token < vocab)
         tl.store(masses + row * splits + chunk, tl.sum(mass_sum))
     else:
-        for start in range(0, CHUNK, BLOCK):
+        for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
             token = chunk * CHUNK + start + tl.arange(0, BLOCK)
             tl.store(weights + row * vocab + token, tl.zeros((BLOCK,), tl.int32), mask=token < vocab)
 
@@ -79,7 +79,7 @@ def _propose(
         total = tl.load(totals + row)
         divisor = reciprocal(total)
         drawn = chunk * CHUNK
-        for start in range(0, CHUNK, BLOCK):
+        for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
             token = chunk * CHUNK + start + tl.arange(0, BLOCK)
             weight = tl.load(weights + row * vocab + token, mask=token < vocab, other=0)
             share = mass(weight.to(tl.int64), total, divisor) + tl.where(token == favourite, missing, 0)

@@ -39,7 +39,7 @@ def _process(
         _sums, tied, tied_power = chunk_sums(kept, ties, row, splits, bound, keep, peak, inverse, least, SPLITS)
         log = log_of_kept(spread, row, splits, bound, keep, peak, tied_power, SPLITS).to(tl.float32)
         before = at_chunk(tied, chunk, SPLITS)
-    for start in range(0, CHUNK, BLOCK):
+    for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
         token = chunk * CHUNK + start + tl.arange(0, BLOCK)
         inside = token < vocab
         value = tl.full((BLOCK,), float("nan"), tl.float32)

@@ -44,7 +44,7 @@ def _sample(
         chunk, line = chunk_of(sums, target, SPLITS)
         before = at_chunk(tied, chunk, SPLITS)
         drawn = chunk * CHUNK
-        for start in range(0, CHUNK, BLOCK):
+        for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
             token = chunk * CHUNK + start + tl.arange(0, BLOCK)
             weight, before = kept_weights(
                 logits + row * stride, vocab, token, peak, inverse, least, bound, keep, before

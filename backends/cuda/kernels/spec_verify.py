@@ -63,7 +63,7 @@ def _offers(
     if rejecting:
         total = tl.zeros((BLOCK,), tl.int64)
         high, at = tl.full((BLOCK,), -1, tl.int32), tl.full((BLOCK,), NOWHERE, tl.int32)
-        for start in range(0, CHUNK, BLOCK):
+        for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
             token = chunk * CHUNK + start + tl.arange(0, BLOCK)
             weight = tl.load(proposal + judged * vocab + token, mask=token < vocab, other=-1)
             at = tl.where(weight > high, token, at)
@@ -107,7 +107,7 @@ def _judge(
         by_total, by_offered = reciprocal(total), reciprocal(offered)
         none = tl.zeros((BLOCK,), tl.int64)
         q_sum, p_sum, left_sum, at_draft, at_favourite = none, none, none, none, none
-        for start in range(0, CHUNK, BLOCK):
+        for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
             token = chunk * CHUNK + start + tl.arange(0, BLOCK)
             weight, before = kept_weights(
                 logits + row * stride, vocab, token, peak, inverse, least, bound, keep, before
@@ -173,7 +173,7 @@ def _is_kept(
     if alive & (keep > 0) & (image(x) == bound):
         chunk = token // CHUNK
         rank = at_chunk(tied, chunk, SPLITS)
-        for start in range(0, CHUNK, BLOCK):
+        for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
             other = chunk * CHUNK + start + tl.arange(0, BLOCK)
             key = image(tl.load(row_logits + other, mask=other < token, other=float("inf")))
             rank += tl.sum(((key == bound) & (other < token)).to(tl.int32))
@@ -246,7 +246,7 @@ def _drawn(
         chunk, line = chunk_of(line_sums, target, SPLITS)
         before = at_chunk(tied, chunk, SPLITS)
         token = chunk * CHUNK
-        for start in range(0, CHUNK, BLOCK):
+        for start in range(0, tl.minimum(CHUNK, vocab - chunk * CHUNK), BLOCK):
             other = chunk * CHUNK + start + tl.arange(0, BLOCK)
             share, before = kept_weights(row_logits, vocab, other, peak, inverse, least, bound, keep, before)
             if not COUPLED:
