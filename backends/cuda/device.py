@@ -131,7 +131,7 @@ class DeviceRuntime(Runtime):
         with torch.cuda.device(self.device):
             if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
-            gc.collect()
+            gc.collect()  # a device array that is freed while a capture runs would end it
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 function()
         return _Captured(graph, self.device)

@@ -79,6 +79,7 @@ def open_runtime(index: int) -> Runtime:
     from tandem.backends.cuda import device
 
     gpu = device.ask(index)
+    check_driver(gpu)
     check_index("cuda", index, gpu.count, f"{VISIBLE}={found.facts[VISIBLE]}")
     check_gpu(gpu)
     return device.DeviceRuntime(gpu)
@@ -127,8 +128,19 @@ def check_emulation(found: Host) -> None:
     )
 
 
+def check_driver(gpu: Gpu) -> None:
+    """Refuse a driver that torch's CUDA does not run on: torch sees no device there, and does not say why."""
+    if gpu.driver[0] < int(gpu.toolkit.partition(".")[0]):
+        raise VersionError(
+            "the driver is too old for torch",
+            where=f"cuda:{gpu.index}",
+            why=f"torch was built with CUDA {gpu.toolkit}, and the driver runs up to CUDA {version(gpu.driver)}",
+            fix="install a newer driver, or a torch built with an older CUDA",
+        )
+
+
 def check_gpu(gpu: Gpu) -> None:
-    """Refuse a device that the kernels were not written for, and versions that do not go together."""
+    """Refuse a device that the kernels were not written for, or that torch has no code for."""
     where = f"cuda:{gpu.index}, {gpu.name}, compute capability {version(gpu.capability)}"
     if gpu.capability < OLDEST:
         raise BackendLoadError(
@@ -137,13 +149,6 @@ def check_gpu(gpu: Gpu) -> None:
             why=f"the kernels need compute capability {version(OLDEST)} or later: fp8 conversions and asynchronous "
             "bulk copies do not exist before",
             fix=f"use an H100, H200, B200 or GB200, or {NO_FALLBACK}",
-        )
-    if gpu.driver[0] < int(gpu.toolkit.partition(".")[0]):
-        raise VersionError(
-            "the driver is too old for torch",
-            where=where,
-            why=f"torch was built with CUDA {gpu.toolkit}, and the driver runs up to CUDA {version(gpu.driver)}",
-            fix="install a newer driver, or a torch built with an older CUDA",
         )
     major = [name for name in gpu.architectures if _runs_on(name, gpu.capability)]
     if not major:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import importlib
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -125,4 +126,5 @@ class EmulatedRuntime(Runtime):
         raise NotImplementedError("an emulated device declares no graphs")
 
     def facts(self) -> dict[str, str]:
-        return {"device": "none", "verification": LABEL, "machine": platform.machine()}
+        libraries = {name: str(importlib.import_module(name).__version__) for name in ("triton", "numpy")}
+        return {"device": "none", "verification": LABEL, "machine": platform.machine(), **libraries}

@@ -12,7 +12,7 @@ import pytest
 from tandem.backends.cuda import host, probing
 from tandem.backends.cuda.backend import CudaBackend
 from tandem.backends.cuda.host import Host
-from tandem.backends.cuda.probing import Gpu, check_emulation, check_gpu, check_host
+from tandem.backends.cuda.probing import Gpu, check_driver, check_emulation, check_gpu, check_host
 from tandem.errors import BackendLoadError, ConfigError, DeviceIndexError, TandemError, VersionError
 
 FACTS = {"/dev/nvidiactl": "present", "triton": "3.9.0", "CUDA_VISIBLE_DEVICES": "unset"}
@@ -27,6 +27,7 @@ def told(error: TandemError) -> str:
 
 def test_a_complete_machine_is_not_refused() -> None:
     check_host(GOOD, 0)
+    check_driver(B200)
     check_gpu(B200)
     check_gpu(replace(B200, name="NVIDIA H200", capability=(9, 0)))
     check_gpu(replace(B200, capability=(10, 3)))  # code for 10.0 runs on 10.3
@@ -60,7 +61,7 @@ def test_an_old_gpu_is_refused_by_name() -> None:
 
 def test_versions_that_do_not_go_together_are_refused() -> None:
     with pytest.raises(VersionError) as caught:
-        check_gpu(replace(B200, driver=(12, 8)))
+        check_driver(replace(B200, driver=(12, 8), count=0, name=""))
     assert "CUDA 13.0" in told(caught.value) and "up to CUDA 12.8" in told(caught.value)
     with pytest.raises(VersionError) as caught:
         check_gpu(replace(B200, architectures=("sm_80", "sm_90a", "sm_120")))

@@ -30,7 +30,7 @@ def prompts(count: int) -> list[list[int]]:
     return [rng.integers(3, 200, 4 + i).tolist() for i in range(count)]
 
 
-@pytest.mark.parametrize("drafts", [0, 3], ids=["plain", "drafts"])
+@pytest.mark.parametrize("drafts", [0, pytest.param(3, marks=pytest.mark.slow)], ids=["plain", "drafts"])
 def test_graphs_give_the_tokens_of_steps_run_one_by_one(tiny: Path, drafts: int) -> None:
     """Requests end one after the other, so the number of rows falls through several sizes of graphs."""
     options = {"speculation.draft_tokens": drafts}

@@ -233,8 +233,9 @@ def corrections() -> dict[str, Method]:
     casts = ("create_si_to_fp", "create_ui_to_fp", "create_fp_to_si", "create_fp_to_ui", "create_fp_ext")
     found: dict[str, Method] = dict.fromkeys((*casts, "create_fp_trunc", "create_int_cast", "cast_impl"), cast)
     found |= {"create_fp_to_fp": fp_to_fp, "create_clampf": clamp, "create_fma": fma, "create_umulhi": umulhi}
-    pairs = {"fadd": np.add, "fsub": np.subtract, "fmul": np.multiply, "fdiv": _divide, "precise_divf": np.divide}
-    pairs |= {"minimumf": np.minimum, "maximumf": np.maximum, "minnumf": np.fmin, "maxnumf": np.fmax}
+    pairs: dict[str, Callable[..., Array]] = {"minimumf": np.minimum, "maximumf": np.maximum}
+    pairs |= {"minnumf": np.fmin, "maxnumf": np.fmax}
+    pairs |= {"fadd": np.add, "fsub": np.subtract, "fmul": np.multiply, "fdiv": _divide, "precise_divf": np.divide}
     found |= {f"create_{name}": arithmetic(function) for name, function in pairs.items()}
     found |= {"create_fneg": negate, "create_frem": _refuse("remainder of floats")}
     found["create_approx_divf"] = found["create_fdiv"]

@@ -84,4 +84,5 @@ def small_encode(value: Array, form: Small) -> Array:
     # The leading bit of a normal number carries into the exponent field; a subnormal one has none.
     code = np.minimum((np.maximum(exponent - 1, 0) << form.mantissa) + kept, form.largest)
     code = np.where(magnitude > _F32_INFINITY, NAN8, code)
-    return (code | (bits >> 24 & 0x80)).astype(np.uint8)
+    signed: Array = code | (bits >> 24 & 0x80)
+    return signed.astype(np.uint8)

@@ -20,7 +20,8 @@ _E2M1 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5
 def matmul(a: Array, b: Array) -> Array:
     """float64 [..., M, K] @ [..., K, N]."""
     if _bits(a) + _bits(b) + a.shape[-1].bit_length() <= _EXACT_BITS:
-        return np.matmul(a, b)
+        exact: Array = np.matmul(a, b)
+        return exact
     total = np.zeros(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]) + (a.shape[-2], b.shape[-1]))
     term = np.empty_like(total)
     columns = np.ascontiguousarray(np.moveaxis(a, -1, 0))[..., None]

@@ -60,7 +60,8 @@ def _combiner(operation: Any, dtypes: list[Any]) -> Callable[[Pair, Pair], Pair]
 def _sum(x: Array) -> Array:
     """Over the last axis: integers wrap, floats as a tree of halves."""
     if x.dtype.kind != "f":
-        return np.add.reduce(x, axis=-1, dtype=x.dtype)
+        whole: Array = np.add.reduce(x, axis=-1, dtype=x.dtype)
+        return whole
     while x.shape[-1] > 1:
         half = x.shape[-1] // 2
         x = x[..., :half] + x[..., half:]
