@@ -25,7 +25,8 @@ def ask(index: int) -> Gpu:
     """What the CUDA libraries say of a device; of one that does not exist, how many there are."""
     count = torch.cuda.device_count()
     known = 0 <= index < count
-    number = int(torch._C._cuda_getDriverVersion())
+    private: Any = torch._C  # has this function in builds with CUDA alone
+    number = int(private._cuda_getDriverVersion())
     return Gpu(
         index=index,
         count=count,
