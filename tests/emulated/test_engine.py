@@ -55,7 +55,7 @@ def test_mixed_batches_and_chunked_prefill(harness: EngineHarness, alone: list[R
 
 def test_preemption(harness: EngineHarness, alone: list[RequestOutput]) -> None:
     """Room for too few blocks of 8 tokens: requests are put back and computed again."""
-    driver = harness.driver(cache__num_blocks=5, cache__block_size=8)
+    driver = harness.driver(cache__num_blocks=4, cache__block_size=8)
     found = run(driver)
     assert any(output.preemptions for output in found)
     harness.same("preempted", found, alone)
