@@ -47,8 +47,10 @@ def row_peak(best, top, row, splits, SPLITS: tl.constexpr):
 def least_weight(min_p, row):
     """Smallest weight int32 that min-p leaves: 4 * w >= round(min_p * 2^32)."""
     if min_p is None:
-        return 0
-    return ((of_32_bits(tl.load(min_p + row)) + 3) >> 2).to(tl.int32)
+        least = 0
+    else:
+        least = ((of_32_bits(tl.load(min_p + row)) + 3) >> 2).to(tl.int32)
+    return least
 
 
 @triton.jit
