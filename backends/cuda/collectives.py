@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,14 +27,14 @@ class Collectives:
 
     Args:
         rank, world: this rank and the number of ranks.
-        store: where ranks meet.
+        store: a ``torch.distributed`` store, where ranks meet.
         transport: ``nccl``, or ``gloo`` on the host.
         device: of this rank's arrays.
         patience: seconds after which a call that other ranks do not join fails.
     """
 
     def __init__(
-        self, rank: int, world: int, store: dist.Store, transport: str, device: torch.device, patience: float = 600.0
+        self, rank: int, world: int, store: Any, transport: str, device: torch.device, patience: float = 600.0
     ) -> None:
         self.rank, self.world, self.device = rank, world, device
         place = device if transport == "nccl" else None
