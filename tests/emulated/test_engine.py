@@ -37,9 +37,9 @@ def alone(harness: EngineHarness) -> list[RequestOutput]:
     return [harness.roomy.run([Job(job.prompt, job.params)])[0] for job in JOBS]
 
 
-def run(driver: Driver) -> list[RequestOutput]:
+def run(driver: Driver, jobs: list[Job] = JOBS) -> list[RequestOutput]:
     driver.poisons = True
-    found = driver.run(JOBS)
+    found = driver.run(jobs)
     driver.close()
     return found
 
@@ -53,12 +53,14 @@ def test_mixed_batches_and_chunked_prefill(harness: EngineHarness, alone: list[R
     harness.same("small chunks, together", run(driver), alone)
 
 
-def test_preemption(harness: EngineHarness, alone: list[RequestOutput]) -> None:
-    """Room for too few blocks of 8 tokens: requests are put back and computed again."""
-    driver = harness.driver(cache__num_blocks=4, cache__block_size=8)
-    found = run(driver)
+def test_preemption(harness: EngineHarness) -> None:
+    """Two requests that grow, and three blocks: one is put back and computed again."""
+    growing = [Job(tokens(6, 7), greedy(12)), Job(tokens(7, 7), greedy(12))]
+    apart = [harness.roomy.run([job])[0] for job in growing]
+    driver = harness.driver(cache__num_blocks=3, cache__block_size=8)
+    found = run(driver, growing)
     assert any(output.preemptions for output in found)
-    harness.same("preempted", found, alone)
+    harness.same("preempted", found, apart)
 
 
 def test_speculation_changes_no_greedy_text(harness: EngineHarness, alone: list[RequestOutput]) -> None:
