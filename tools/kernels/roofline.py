@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.backends.cuda import kernels, products
+from tandem.backends.cuda import kernels, products_traffic
 from tandem.backends.cuda.launch import recording
 from tandem.backends.cuda.table import triton_ops
 from tools.kernels.cuda import CudaLayouts
@@ -57,7 +57,7 @@ def planned() -> tuple[dict[str, Callable[..., tuple[int, int]]], dict[str, str]
     traffic: dict[str, Callable[..., tuple[int, int]]] = {}
     why: dict[str, str] = {}
     files = [f"{kernels.__name__}.{m.name}" for m in pkgutil.iter_modules(kernels.__path__) if m.name[0] != "_"]
-    for module in (*map(importlib.import_module, files), products):
+    for module in (*map(importlib.import_module, files), products_traffic):
         traffic |= getattr(module, "TRAFFIC", {})
         why |= getattr(module, "WHY", {})
     return traffic, why
