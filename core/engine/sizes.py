@@ -120,7 +120,7 @@ def _draft_tokens(options: EngineConfig, text: TextConfig) -> int:
             fix="set it to all, or let drafts be made",
         )
     drafts = made if wanted is None else wanted
-    check_draft_count(text, drafts)
+    check_draft_count(text, drafts, "speculation.draft_tokens")
     scheduler = options.scheduler
     if scheduler.max_tokens_per_step < scheduler.max_slots * (1 + drafts):
         raise ConfigError(

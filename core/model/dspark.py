@@ -32,22 +32,24 @@ FIRST_TENSOR = "mtp.0.main_proj.weight"
 _OFF = "ask for 0 draft tokens, or use a checkpoint with draft stages"
 
 
-def check_draft_count(text: TextConfig, draft_tokens: int) -> None:
+def check_draft_count(text: TextConfig, draft_tokens: int, asked_by: str | None = None) -> None:
     """Refuse a number of drafts that the model is not made for.
 
     Args:
         draft_tokens: drafts after each drawn token; 0 asks for none and always fits.
+        asked_by: option that asks for them; the error names it instead of the field that is in the way.
     Raises:
-        ConfigError: names the field that is in the way.
+        ConfigError: with the option or the field.
     """
     if draft_tokens == 0:
         return
     if not text.num_nextn_predict_layers:
         why = f"{draft_tokens} draft tokens are asked for, and num_nextn_predict_layers is 0"
-        raise _refuse("text_config.num_nextn_predict_layers", why, _OFF)
+        raise _refuse(asked_by or "text_config.num_nextn_predict_layers", why, _OFF)
     if not 0 < draft_tokens <= text.dspark_block_size:
         why = f"{draft_tokens} draft tokens are asked for, and a block (dspark_block_size) has {text.dspark_block_size}"
-        raise _refuse("text_config.dspark_block_size", why, f"ask for 0 to {text.dspark_block_size} draft tokens")
+        fix = f"ask for 0 to {text.dspark_block_size} draft tokens"
+        raise _refuse(asked_by or "text_config.dspark_block_size", why, fix)
 
 
 def check_drafts(text: TextConfig, names: Iterable[str], draft_tokens: int) -> None:
