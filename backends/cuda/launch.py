@@ -45,12 +45,15 @@ def launch(kernel: Any, grid: Grid, *args: Any, **meta: Any) -> None:
     if _recorders:
         _recorders[-1].append(Launch(kernel, grid, args, meta))
     elif all(grid):
-        with _device(args):
+        with device_of(*args):
             kernel[grid](*args, **meta)
 
 
-def _device(args: tuple[Any, ...]) -> AbstractContextManager[Any]:
-    """Triton launches on the thread's current device, and calls come from more than one thread."""
+def device_of(*args: Any) -> AbstractContextManager[Any]:
+    """Makes the device of the first array on one the thread's current device, where kernels are launched.
+
+    Calls come from more than one thread, and each begins with device 0.
+    """
     found = next((a.device for a in args if isinstance(a, torch.Tensor) and a.device.type == "cuda"), None)
     return nullcontext() if found is None else torch.cuda.device(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tandem.backends.cuda import activations, native, weights
+from tandem.backends.cuda.launch import device_of
 from tandem.backends.cuda.native import CudaLibrary
 from tandem.contract.types import PackedWeight, QFormat, QTensor
 from tandem.errors import LayoutError
@@ -37,8 +38,8 @@ class DeviceProducts:
         if rows:
             size = self._library.size("linear", *formats, rows, width, depth)
             workspace = torch.empty(size, dtype=torch.uint8, device=values.device)
-            self._library.run(
-                "linear", _stream(values), values.data_ptr(), x_scale, formats[0], w.data_ptr(), w_scale, formats[1],
+            self._run(
+                values, "linear", values.data_ptr(), x_scale, formats[0], w.data_ptr(), w_scale, formats[1],
                 rows, width, depth, y.data_ptr(), formats[2], workspace.data_ptr(), size,
             )  # fmt: skip
         return y
@@ -50,8 +51,8 @@ class DeviceProducts:
         rows, (groups, width, depth) = x.shape[0], weight.shape
         y = torch.empty((rows, groups * width), dtype=torch.bfloat16, device=values.device)
         if rows:
-            self._library.run(
-                "group_linear", _stream(values), values.data_ptr(), x_scale, w.data_ptr(), w_scale,
+            self._run(
+                values, "group_linear", values.data_ptr(), x_scale, w.data_ptr(), w_scale,
                 rows, groups, width, depth, y.data_ptr(),
             )  # fmt: skip
         return y
@@ -65,11 +66,16 @@ class DeviceProducts:
         if rows:
             size = self._library.size("grouped_linear", w_format, rows, experts, width, depth)
             workspace = torch.empty(size, dtype=torch.uint8, device=values.device)
-            self._library.run(
-                "grouped_linear", _stream(values), values.data_ptr(), x_scale, w.data_ptr(), w_scale, w_format,
+            self._run(
+                values, "grouped_linear", values.data_ptr(), x_scale, w.data_ptr(), w_scale, w_format,
                 ends.data_ptr(), rows, experts, width, depth, y.data_ptr(), workspace.data_ptr(), size,
             )  # fmt: skip
         return y
+
+    def _run(self, x: Tensor, entry: str, *arguments: int) -> None:
+        """Queue an entry on the current stream of the device that x is on."""
+        with device_of(x):
+            self._library.run(entry, _stream(x), *arguments)
 
 
 def _activation(op: str, x: Tensor | QTensor) -> tuple[Tensor, int, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,16 @@ import pytest
 import torch
 from support import cuda_host
 
-from tandem.backends.cuda import activations, native, products, products_host, products_traffic, scales, weights
+from tandem.backends.cuda import (
+    activations,
+    native,
+    products,
+    products_device,
+    products_host,
+    products_traffic,
+    scales,
+    weights,
+)
 from tandem.contract.types import CanonicalWeight, QFormat, QTensor, WeightKind
 from tandem.errors import BackendLoadError, LayoutError
 
@@ -41,6 +52,30 @@ def test_a_library_that_cannot_be_used_says_why(monkeypatch: pytest.MonkeyPatch,
     assert native.library_status().reason.startswith("cannot be loaded")
 
 
+def test_work_is_queued_on_the_device_of_its_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread's current device is 0 whatever the backend's is, and the library asks for the current one."""
+    current: list[torch.Tensor] = []
+    queued: list[tuple[str, int, bool]] = []
+
+    @contextmanager
+    def device_of(x: torch.Tensor) -> Iterator[None]:
+        current.append(x)
+        yield
+        current.pop()
+
+    def run(entry: str, stream: int, *_: int) -> None:
+        queued.append((entry, stream, bool(current)))
+
+    monkeypatch.setattr(products_device, "device_of", device_of)
+    monkeypatch.setattr(products_device, "_stream", lambda _: 7)
+    library: Any = SimpleNamespace(run=run, size=lambda *_: 256)
+    ops = products_device.DeviceProducts(library)
+    x = rows_of(4, 64)
+    ops.linear(x, weight(QFormat.FP8_BLOCK32, 64, 64), torch.bfloat16)
+    ops.grouped_linear(x, weight(QFormat.MXFP4, 2, 64, 64), torch.tensor([2, 4], dtype=torch.int32))
+    assert queued == [("linear", 7, True), ("grouped_linear", 7, True)]
+
+
 def test_python_declares_what_the_header_declares(repo_root: Path) -> None:
     """Same entries, arguments and order; Python spells tensor pointers as integers."""
     header = (repo_root / "csrc" / "include" / "tandem_cuda.h").read_text()
@@ -59,7 +94,7 @@ def weight(fmt: QFormat, *shape: int) -> Any:
     rows = -(-shape[-2] // 32) if fmt is QFormat.FP8_BLOCK32 else shape[-2]
     scale = torch.randint(120, 130, (*shape[:-2], rows, shape[-1] // 32), dtype=torch.uint8, generator=generator)
     kind = WeightKind.LINEAR if len(shape) == 2 else WeightKind.EXPERTS
-    return weights.pack(kind, CanonicalWeight(codes, scale, fmt), shape, CPU)
+    return weights.pack(kind, CanonicalWeight(codes, scale, fmt), shape, runtime((10, 0)))
 
 
 def rows_of(count: int, width: int) -> QTensor:
@@ -114,10 +149,13 @@ def test_traffic_follows_the_plan(tmp_path: Path) -> None:
 
 
 def test_traffic_of_official_shapes() -> None:
+    """Scales of a weight come in whole tiles of 128 rows."""
     read, written = products_traffic.linear(rows_of(16, 1280), weight(QFormat.FP8_BLOCK32, 256, 1280), torch.bfloat16)
     assert (read, written) == (16 * 1280 * 33 // 32 + 256 * 1280 * 33 // 32, 16 * 256 * 2)
     narrow, thin = products_traffic.linear(rows_of(2, 2048), weight(QFormat.FP8_BLOCK32, 32, 2048), torch.bfloat16)
-    assert (narrow, thin) == (34 * 2048 * 33 // 32 + 4 * 2 * 32 * 4, 2 * 32 * 2 + 4 * 2 * 32 * 4)
-    ends = torch.tensor([0, 3, 3], dtype=torch.int32)
-    read, written = products_traffic.grouped_linear(rows_of(2, 128), weight(QFormat.MXFP4, 3, 64, 128), ends)
-    assert (read, written) == (2 * 132 + 8 + 2 * 64 * 68, 2 * 64 * 2 + 8)
+    parts = 4 * 2 * 32 * 4
+    assert (narrow, thin) == (2 * 2048 * 33 // 32 + 32 * 2048 + 128 * 64 + parts, 2 * 32 * 2 + parts)
+    ends = torch.tensor([0, 3, 3, 3], dtype=torch.int32)
+    read, written = products_traffic.grouped_linear(rows_of(2, 128), weight(QFormat.MXFP4, 4, 64, 128), ends)
+    used = 4 * (1 - (3 / 4) ** 2)  # experts with rows, on average
+    assert (read, written) == (2 * 132 + 8 + used * (64 * 64 + 128 * 4), 2 * 64 * 2 + 8)
