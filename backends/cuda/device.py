@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from tandem.errors import CapacityError
 
 Tensor = torch.Tensor
 RING = 32 << 20
+REGISTERED = 1 | 2  # cudaHostRegisterPortable, cudaHostRegisterMapped: kernels of every context read it
 
 
 def ask(index: int) -> Gpu:
@@ -84,6 +86,7 @@ class DeviceRuntime(Runtime):
         self._gpu = gpu
         torch.cuda.init()
         self._staging = Staging(_Queue(self.device), _pinned, RING)
+        self._capturing = torch.cuda.Stream(self.device)  # torch's own is of the first device that captures
         self._pool: Any = None
 
     def from_host(self, array: Array, out: Tensor | None) -> Tensor:
@@ -105,9 +108,12 @@ class DeviceRuntime(Runtime):
 
         Registered, not allocated as pinned: torch rounds pinned allocations up to a power of two.
         """
-        copy = tensor.clone(memory_format=torch.contiguous_format)
+        if not tensor.numel():
+            return tensor
+        memory, copy = _own_pages(tensor)
         driver: Any = torch.cuda.cudart()
-        failed = int(driver.cudaHostRegister(copy.data_ptr(), copy.nbytes, 0)) if copy.nbytes else 0
+        with torch.cuda.device(self.device):
+            failed = int(driver.cudaHostRegister(copy.data_ptr(), copy.nbytes, REGISTERED))
         if failed:
             raise CapacityError(
                 "host memory could not be pinned",
@@ -115,7 +121,7 @@ class DeviceRuntime(Runtime):
                 why=f"cudaHostRegister returned {failed}",
                 fix="raise the limit of locked memory (ulimit -l), or use a machine with more memory",
             )
-        weakref.finalize(copy, driver.cudaHostUnregister, copy.data_ptr())
+        weakref.finalize(memory, driver.cudaHostUnregister, copy.data_ptr())
         return copy
 
     def memory(self) -> MemoryInfo:
@@ -133,7 +139,8 @@ class DeviceRuntime(Runtime):
             if self._pool is None:
                 self._pool = torch.cuda.graph_pool_handle()
             gc.collect()  # a device array that is freed while a capture runs would end it
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            mode, stream = "thread_local", self._capturing
+            with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode=mode):
                 function()
         return _Captured(graph, self.device)
 
@@ -148,6 +155,13 @@ class DeviceRuntime(Runtime):
             "triton": str(triton.__version__),
             "verification": RUN_ON_DEVICE,
         }
+
+
+def _own_pages(tensor: Tensor) -> tuple[mmap.mmap, Tensor]:
+    """Memory and a copy in it that lives as long; it shares no page with other arrays, for pages are what is pinned."""
+    memory = mmap.mmap(-1, tensor.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    copy = torch.frombuffer(memory, dtype=torch.uint8).view(tensor.dtype).view(tensor.shape)
+    return memory, copy.copy_(tensor)
 
 
 def _pinned(count: int) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+
 import numpy as np
 import pytest
 import torch
@@ -57,3 +60,31 @@ def test_the_engram_table_is_kept_where_the_device_reads_it_in_place() -> None:
     assert packed.token.data is kept[1] and packed.token.scale is kept[0]
     found = weights.unpack(packed)
     assert torch.equal(found.data, codes) and found.scale is not None and torch.equal(found.scale, scale)
+
+
+def test_arrays_that_are_pinned_share_no_pages(runtime: DeviceRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Driver:
+        def __init__(self) -> None:
+            self.held: dict[int, int] = {}
+
+        def cudaHostRegister(self, start: int, count: int, flags: int) -> int:  # noqa: N802
+            self.held[start] = count
+            return 0
+
+        def cudaHostUnregister(self, start: int) -> int:  # noqa: N802
+            del self.held[start]
+            return 0
+
+    driver = Driver()
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: driver)
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    sources = [torch.arange(40, dtype=torch.uint8).view(4, 10)[:, ::2], torch.ones(3, dtype=torch.bfloat16)]
+    copies = [runtime.resident(source) for source in sources]
+    assert all(torch.equal(copy, source) for copy, source in zip(copies, sources, strict=True))
+    assert driver.held == {copies[0].data_ptr(): 20, copies[1].data_ptr(): 6}
+    assert all(start % mmap.PAGESIZE == 0 for start in driver.held)
+    assert runtime.resident(torch.empty(0)).numel() == 0
+    other = copies.pop().view(torch.uint8)
+    assert len(driver.held) == 2, "memory in use was given up"
+    del other, copies
+    assert not driver.held
