@@ -1,8 +1,7 @@
-"""Planned device-memory traffic of the matrix products, for the roofline table.
+"""What the matrix products of the CUDA library plan to move in device memory, for the roofline table.
 
-Both operands of a product are read once: a tile reads its part of an operand again for each tile of the other, and
-those reads hit L2 (126 MB), which holds the smaller operand of every official shape.  Sums that are split go through
-memory as f32 parts.
+Tiles that share weights run together, so a weight comes from memory once; rows of activations that several tiles of
+weights need are found in L2.  f32 parts of a split sum are written and read again.
 """
 
 from __future__ import annotations
@@ -11,53 +10,57 @@ from typing import Any
 
 import torch
 
-from tandem.contract.types import PackedWeight, QFormat, QTensor
+from tandem.backends.cuda import scales
+from tandem.contract.types import PackedWeight, QTensor
 
 Tensor = torch.Tensor
-Bytes = tuple[int, int]
-
-# As sum_splits in csrc/cuda/plan.h; a test compares them.
-SPLIT_OUTPUTS, SPLIT_DEPTH, SPLITS, SPLIT_STEP = 18 * 128, 2048, 4, 128
+# As `sum_splits` of csrc/cuda/plan.h: weights of few rows have their sum split, so that more blocks draw on memory.
+SPLIT_OUTPUTS, SPLIT_DEPTH, SPLITS, TILE_DEPTH = 18 * 128, 2048, 4, 128
 
 
 def sum_splits(outputs: int, depth: int) -> int:
-    """Parts of the sum of a product by its weight alone."""
-    few = outputs <= SPLIT_OUTPUTS and depth >= SPLIT_DEPTH and depth % (SPLITS * SPLIT_STEP) == 0
+    """Parts of the sum of a product with ``outputs`` rows of weights."""
+    few = outputs <= SPLIT_OUTPUTS and depth >= SPLIT_DEPTH and depth % (SPLITS * TILE_DEPTH) == 0
     return SPLITS if few else 1
 
 
-def _matrix_bytes(fmt: QFormat, rows: int, depth: int) -> int:
-    """Values and scales; scales of fp8_block32 stand in memory once for each row."""
-    return rows * depth * fmt.bits // 8 + (rows * -(-depth // 32) if fmt.group else 0)
+def _rows(x: Tensor | QTensor) -> int:
+    if isinstance(x, QTensor):
+        return x.data.numel() + x.shape[0] * (x.shape[1] // 32)
+    return x.numel() * x.element_size()
 
 
-def _rows_bytes(x: Tensor | QTensor) -> int:
-    rows, depth = x.shape
-    return _matrix_bytes(x.fmt if isinstance(x, QTensor) else QFormat.BF16, rows, depth)
+def _matrix(weight: PackedWeight) -> int:
+    """Bytes of one matrix of a weight, with a scale byte for each row and 32 elements."""
+    outputs, depth = weight.shape[-2:]
+    return outputs * depth * weight.fmt.bits // 8 + (
+        scales.packed_size(outputs, depth // 32) if weight.fmt.group else 0
+    )
 
 
-def linear(x: Tensor | QTensor, weight: PackedWeight, out_dtype: torch.dtype) -> Bytes:
-    """Operands once, the output once, and f32 parts or unrounded values written and read."""
-    rows, (width, depth) = x.shape[0], weight.shape
-    out = rows * width * (4 if out_dtype is torch.float32 else 2)
-    splits = sum_splits(width, depth)
-    rounds = out_dtype is torch.bfloat16 and not isinstance(x, QTensor)
-    parts = splits * rows * width * 4 if splits > 1 or rounds else 0
-    return _rows_bytes(x) + _matrix_bytes(weight.fmt, width, depth) + parts, out + parts
+def linear(x: Tensor | QTensor, weight: PackedWeight, out_dtype: torch.dtype) -> tuple[int, int]:
+    """See core/ops/linear.py; a bf16 product goes through f32 values where its output is bf16."""
+    outputs, depth = weight.shape
+    wide = out_dtype is torch.float32
+    count, splits = x.shape[0] * outputs, sum_splits(outputs, depth)
+    passes = splits > 1 or (not wide and not isinstance(x, QTensor))
+    parts = 4 * splits * count if passes else 0
+    return _rows(x) + _matrix(weight) + parts, count * (4 if wide else 2) + parts
 
 
-def group_linear(x: QTensor, weight: PackedWeight) -> Bytes:
-    """Operands once and the output once."""
-    groups, width, depth = weight.shape
-    return _rows_bytes(x) + _matrix_bytes(weight.fmt, groups * width, depth), x.shape[0] * groups * width * 2
+def group_linear(x: QTensor, weight: PackedWeight) -> tuple[int, int]:
+    """See core/ops/group_linear.py."""
+    groups, outputs, _ = weight.shape
+    return _rows(x) + groups * _matrix(weight), x.shape[0] * groups * outputs * 2
 
 
-def grouped_linear(x: QTensor, weight: PackedWeight, ends: Tensor) -> Bytes:
-    """Weights of as many experts as rows can reach, once; scales of the rows are packed anew: read, written, read."""
-    rows, (experts, width, depth) = x.shape[0], weight.shape
-    scales = rows * depth // 32
-    reached = min(experts, rows)
-    return _rows_bytes(x) + scales + _matrix_bytes(weight.fmt, reached * width, depth), rows * width * 2 + scales
+def grouped_linear(x: QTensor, weight: PackedWeight, ends: Tensor) -> tuple[int, int]:
+    """See core/ops/grouped_linear.py; experts as they have rows when these are spread at random, scales packed anew."""
+    experts, outputs, _ = weight.shape
+    rows, groups = x.shape[0], x.shape[1] // 32
+    used = experts * (1.0 - (1.0 - 1.0 / experts) ** rows)
+    read = _rows(x) + int(used * _matrix(weight)) + rows * groups
+    return read, rows * outputs * 2 + rows * groups
 
 
 TRAFFIC: dict[str, Any] = {"linear": linear, "group_linear": group_linear, "grouped_linear": grouped_linear}
