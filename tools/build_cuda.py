@@ -91,11 +91,22 @@ def sources() -> list[Path]:
     return sorted(found, key=lambda path: ("_product.cuh" in path.read_text(encoding="utf-8"), path.name))
 
 
+def _included(source: Path) -> list[Path]:
+    """A file and the files of this repository that it includes, each once."""
+    found, waiting = [], [source.resolve()]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.append(path)
+            names = re.findall(r'^#include "(.+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
+            waiting += [(path.parent / name).resolve() for name in names]
+    return sorted(found)
+
+
 def _key(source: Path, tools: Toolchain) -> str:
-    """What an object depends on: its file and all headers, comments left out, flags and compiler."""
+    """What an object depends on: its file and what it includes, comments left out, flags and compiler."""
     digest = hashlib.sha256(" ".join((*FLAGS, *HOST_FLAGS, tools.version)).encode())
-    headers = sorted([*SOURCES.glob("*.h"), *SOURCES.glob("*.cuh"), *INCLUDE.glob("*.h")])
-    for path in (source, *headers):
+    for path in _included(source):
         code = re.sub(r"/\*.*?\*/|//[^\n]*", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL)
         digest.update(f"{path.name} {' '.join(code.split())}\n".encode())
     return digest.hexdigest()

@@ -7,9 +7,21 @@
 
 namespace tandem {
 
+// CUTLASS accepts scales only where they lie as those of one whole matrix after another.  Its
+// kernels read them by any strides, so the question is asked about the matrices as if they lay like
+// that.
+template <class Base>
+struct AnyScales : Base {
+  static cutlass::Status can_implement(typename Base::Arguments arguments) {
+    arguments.mainloop.layout_SFA = ScaleConfig::tile_atom_to_shape_SFA(arguments.problem_shape);
+    arguments.mainloop.layout_SFB = ScaleConfig::tile_atom_to_shape_SFB(arguments.problem_shape);
+    return Base::can_implement(arguments);
+  }
+};
+
 template <class P>
 int32_t run_mx(const Batch &b, Stream stream) {
-  using Gemm = typename P::Gemm;
+  using Gemm = AnyScales<typename P::Gemm>;
   using Code = cutlass::float_e4m3_t;
   using Scale = cutlass::float_ue8m0_t;
   static_assert(std::is_same_v<typename P::Main::InternalLayoutSFA, ScaleLayout>);
