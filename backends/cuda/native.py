@@ -142,11 +142,12 @@ class CudaLibrary:
 
     def kernels(self) -> list[KernelFacts]:
         """All kernels, in the library's order."""
-        found, facts = [], self._ffi.new("tandem_cuda_kernel *")
+        found: list[KernelFacts] = []
+        facts = self._ffi.new("tandem_cuda_kernel *")
         while not self.api.kernel_facts(len(found), facts):
-            texts = (self._ffi.string(text).decode() for text in (facts.name, facts.use))
+            name, use = (self._ffi.string(text).decode() for text in (facts.name, facts.use))
             tile = (facts.outputs, facts.tokens, facts.depth)
-            found.append(KernelFacts(*texts, tile, facts.multiprocessors, facts.shared_bytes))
+            found.append(KernelFacts(name, use, tile, facts.multiprocessors, facts.shared_bytes))
         return found
 
     def _check(self, entry: str, status: int) -> None:
