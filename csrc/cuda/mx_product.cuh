@@ -24,7 +24,7 @@ int32_t run_mx(const Batch &b, Stream stream) {
   using Gemm = AnyScales<typename P::Gemm>;
   using Code = cutlass::float_e4m3_t;
   using Scale = cutlass::float_ue8m0_t;
-  static_assert(std::is_same_v<typename P::Main::InternalLayoutSFA, ScaleLayout>);
+  static_assert(std::is_same_v<typename P::Main::LayoutSFA, ScaleLayout>);
   typename Gemm::Arguments arguments{
       cutlass::gemm::GemmUniversalMode::kGemm,
       {b.outputs, b.tokens, b.depth, b.count},
