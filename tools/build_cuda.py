@@ -38,6 +38,11 @@ class Toolchain:
     version: str
     includes: tuple[Path, ...]
 
+    @property
+    def runtime(self) -> Path:
+        """Where the wheels have the runtime library, and nvcc does not look."""
+        return self.nvcc.parent.parent / "lib"
+
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
@@ -153,7 +158,7 @@ def build(tools: Toolchain) -> list[Compilation]:
         objects = [str(BUILD / f"{source.stem}.o") for source in sources()]
         partial = LIBRARY.with_suffix(".part")
         command = [str(tools.nvcc), "-gencode", ARCH, "-shared", "--cudart", "static", "-Xlinker", "--no-undefined"]
-        subprocess.run([*command, *objects, "-o", str(partial)], check=True)
+        subprocess.run([*command, "-L", str(tools.runtime), *objects, "-o", str(partial)], check=True)
         partial.replace(LIBRARY)  # never a half-written library, and never one changed under a running process
     return found
 

@@ -134,6 +134,7 @@ def cutlass(toolchain: build_cuda.Toolchain, tmp_path_factory: pytest.TempPathFa
     target = tmp_path_factory.mktemp("cuda_layouts") / "cuda_layouts.so"
     includes = [word for path in toolchain.includes for word in ("-I", str(path))]
     command = [str(toolchain.nvcc), *build_cuda.FLAGS, "-w", "-shared", "-Xcompiler", "-fPIC", "--cudart", "static"]
+    command += ["-L", str(toolchain.runtime)]
     subprocess.run([*command, *includes, str(source), "-o", str(target)], check=True)
     ffi = cffi.FFI()
     scaled = "const void *w, const uint8_t *w_scale, const void *x, const uint8_t *x_scale"
