@@ -96,6 +96,11 @@ def sources() -> list[Path]:
     return sorted(found, key=lambda path: ("_product.cuh" in path.read_text(encoding="utf-8"), path.name))
 
 
+def objects(suffix: str = "") -> list[Path]:
+    """What the library is linked from; with a suffix, what was made of sources with that suffix."""
+    return [BUILD / f"{source.stem}.o" for source in sources() if source.suffix.endswith(suffix)]
+
+
 def _included(source: Path) -> list[Path]:
     """A file and the files of this repository that it includes, each once."""
     found, waiting = [], [source.resolve()]
@@ -155,10 +160,10 @@ def build(tools: Toolchain) -> list[Compilation]:
         found.append(made)
         changed |= fresh
     if changed:
-        objects = [str(BUILD / f"{source.stem}.o") for source in sources()]
         partial = LIBRARY.with_suffix(".part")
-        command = [str(tools.nvcc), "-gencode", ARCH, "-shared", "--cudart", "static", "-Xlinker", "--no-undefined"]
-        subprocess.run([*command, "-L", str(tools.runtime), *objects, "-o", str(partial)], check=True)
+        command = [str(tools.nvcc), "-gencode", ARCH, "-shared", "--cudart", "static", "-L", str(tools.runtime)]
+        command += ["-Xlinker", f"--no-undefined,--version-script={SOURCES / 'exports.map'}"]
+        subprocess.run([*command, *map(str, objects()), "-o", str(partial)], check=True)
         partial.replace(LIBRARY)  # never a half-written library, and never one changed under a running process
     return found
 

@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -63,47 +62,52 @@ def find_tools() -> Path | None:
     return Path(found).parent if found and shutil.which("nvdisasm") else None
 
 
-def read_kernels(library: Path, tools: Path) -> list[DeviceKernel]:
-    """Every kernel of the library, by name."""
+def read_kernels(library: Path, objects: list[Path], tools: Path) -> list[DeviceKernel]:
+    """Every kernel of the library, by name.
+
+    Args:
+        library: the shared library.
+        objects: of it that hold kernels; those of CUTLASS have the names of these files.
+        tools: where cuobjdump and nvdisasm are.
+    """
     environment = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
 
-    def dump(folder: Path, *arguments: str) -> str:
-        command = [str(tools / "cuobjdump"), *arguments]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-        return done.stdout
+    def dump(what: str, path: Path) -> str:
+        command = [str(tools / "cuobjdump"), what, str(path)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    found = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        dump(folder, "-xelf", "all", str(library))
-        for cubin in sorted(folder.glob("*.cubin")):
-            usage, sass = dump(folder, "-res-usage", str(cubin)), dump(folder, "-sass", str(cubin))
-            found += _kernels(cubin.name, usage, sass)
+    files = {symbol: path.stem for path in objects for symbol, _ in _USAGE.findall(dump("-res-usage", path))}
+    sass = dump("-sass", library)
+    code = dict(re.findall(r"Function : (\S+)\n(.*?)(?=\n\s*Function : |\Z)", sass, re.DOTALL))
+    arch = " ".join(sorted(set(re.findall(r"^arch = (\S+)", sass, re.MULTILINE))))
+    found = [
+        _kernel(_title(symbol, files[symbol]), arch, line, code[symbol])
+        for symbol, line in _USAGE.findall(dump("-res-usage", library))
+    ]
     return sorted(found, key=lambda kernel: kernel.name)
 
 
-def _kernels(cubin: str, usage: str, sass: str) -> list[DeviceKernel]:
-    """Kernels of one cubin, named FILE.N.ARCH.cubin."""
-    code = dict(re.findall(r"Function : (\S+)\n(.*?)(?=\n\s*Function : |\Z)", sass, re.DOTALL))
-    found = []
-    for symbol, line in re.findall(r"Function (\S+):\s*\n\s*(REG:.*)", usage):
-        number = {key: int(value) for key, value in re.findall(r"(\w+):(\d+)", line)}
-        text = code[symbol]
-        counts = {name: len(re.findall(rf"\b{name}\b", text)) for name in INSTRUCTIONS}
-        short = re.match(r"_ZN6tandem(\d+)(\w+)", symbol)
-        title = short[2][: int(short[1])] if short else cubin.split(".")[0]
-        found.append(
-            DeviceKernel(
-                title,
-                cubin.split(".")[-2],
-                number["REG"],
-                number["STACK"] + number["LOCAL"],
-                number["SHARED"],
-                {name: count for name, count in counts.items() if count},
-                bool(re.search(r"\bUTC\w+MMA\S*\.2CTA", text)),
-            )
-        )
-    return found
+_USAGE = re.compile(r"Function (\S+):\s*\n\s*(REG:.*)")
+
+
+def _title(symbol: str, file: str) -> str:
+    """Functions of this repository have short names; those of CUTLASS are known by their file."""
+    own = re.match(r"_ZN6tandem(\d+)(\w+)", symbol)
+    return own[2][: int(own[1])] if own else file
+
+
+def _kernel(name: str, arch: str, usage: str, code: str) -> DeviceKernel:
+    number = {key: int(value) for key, value in re.findall(r"(\w+):(\d+)", usage)}
+    counts = {instruction: len(re.findall(rf"\b{instruction}\b", code)) for instruction in INSTRUCTIONS}
+    return DeviceKernel(
+        name,
+        arch,
+        number["REG"],
+        number["STACK"] + number["LOCAL"],
+        number["SHARED"],
+        {instruction: count for instruction, count in counts.items() if count},
+        bool(re.search(r"\bUTC\w+MMA\S*\.2CTA", code)),
+    )
 
 
 def collect() -> dict[str, Any]:
@@ -124,7 +128,7 @@ def collect() -> dict[str, Any]:
         "library_kib": build_cuda.LIBRARY.stat().st_size // 1024,
         "files": [{key: file[key] for key in ("source", "seconds", "processor_seconds", "peak_mib")} for file in files],
         "tiles": [asdict(kernel) for kernel in library.kernels()],
-        "kernels": [asdict(kernel) for kernel in read_kernels(build_cuda.LIBRARY, tools)],
+        "kernels": [asdict(kernel) for kernel in read_kernels(build_cuda.LIBRARY, build_cuda.objects(".cu"), tools)],
     }
 
 

@@ -30,7 +30,7 @@ NEEDS = {
     "fill_group_table": set(), "place_group_rows": set(),
 }  # fmt: skip
 SPILLS: dict[str, int] = {}  # kernel -> bytes, with the reason beside it
-THREADS, REGISTERS, SHARED = 384, 65536, 227 * 1024
+THREADS, REGISTERS, SHARED = 256, 65536, 227 * 1024  # of a block
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,8 @@ def kernels(library: CudaLibrary) -> dict[str, DeviceKernel]:
     tools = cuda_library.find_tools()
     if tools is None:
         pytest.skip("no cuobjdump and nvdisasm")
-    return {kernel.name: kernel for kernel in cuda_library.read_kernels(build_cuda.LIBRARY, tools)}
+    found = cuda_library.read_kernels(build_cuda.LIBRARY, build_cuda.objects(".cu"), tools)
+    return {kernel.name: kernel for kernel in found}
 
 
 def test_every_kernel_is_known(kernels: dict[str, DeviceKernel], library: CudaLibrary) -> None:
