@@ -30,7 +30,7 @@ from tandem.contract.environment import BACKEND, EMULATE
 from tandem.contract.opspec import OP_TABLE
 from tandem.contract.plan import Plan
 from tandem.contract.registry import open_backend
-from tandem.errors import TandemError
+from tandem.errors import ConfigError, TandemError
 from tools.kernels.filled import fill
 from tools.kernels.floors import floor
 from tools.kernels.workloads import BATCHES, PHASES, Maker, Phase, Workload, workloads
@@ -226,6 +226,22 @@ def make(backend_name: str, quick: bool, ops: set[str]) -> dict[str, Any]:
     return report
 
 
+def refuse_emulation() -> None:
+    """A report is about hardware.
+
+    Raises:
+        ConfigError: this process would emulate.
+    """
+    value = os.environ.get(EMULATE, "")
+    if value not in ("", "0"):
+        raise ConfigError(
+            "no report is made of an emulated device",
+            where=f"environment {EMULATE}",
+            why=f"it is '{value}', and a report is about hardware",
+            fix=f"unset {EMULATE}, on a machine that has the device",
+        )
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description="Run everything that needs a device, and write the report.")
@@ -234,9 +250,12 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a trial: few checks, small ceilings, batch 1 only")
     parser.add_argument("--op", nargs="*", help="benchmark these ops only")
     arguments = parser.parse_args()
-    if os.environ.get(EMULATE, "0") not in ("", "0"):
-        raise SystemExit(f"{EMULATE} is set: a report is about hardware, and an emulated device is none")
-    report = make(arguments.backend, arguments.quick, set(arguments.op or OP_TABLE))
+    try:
+        refuse_emulation()
+        report = make(arguments.backend, arguments.quick, set(arguments.op or OP_TABLE))
+    except TandemError as error:
+        print(f"device_report: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
     arguments.out.mkdir(parents=True, exist_ok=True)
     stem = arguments.out / report["title"]
     stem.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ from tandem.contract.capabilities import Probe
 from tandem.contract.devices import check_index
 from tandem.contract.environment import BACKEND, EMULATE
 from tandem.contract.probing import checked
-from tandem.errors import BackendLoadError, VersionError
+from tandem.errors import BackendLoadError, ConfigError, VersionError
 
 if TYPE_CHECKING:
     from tandem.backends.cuda.runtime import Runtime
@@ -50,7 +50,11 @@ class Gpu:
 def probe() -> Probe:
     """Look for files, packages and variables; load nothing."""
     found = host.look()
-    if emulating():
+    try:
+        emulated = emulating()
+    except ConfigError as error:
+        return Probe(False, str(error), found.facts)
+    if emulated:
         beside = found.device
         reason = f"{EMULATE}=1 beside a device, which is refused" if beside else LABEL
         return Probe(not beside, reason, found.facts, accelerator=False)

@@ -30,7 +30,7 @@ class DeviceProducts:
 
     def linear(self, x: Tensor | QTensor, weight: PackedWeight, out_dtype: torch.dtype) -> Tensor:
         """See core/ops/linear.py."""
-        values, x_scale, x_format = _activation("linear", x)
+        values, x_scale, x_format = _activation("linear", x, weight.shape[1])
         w, w_scale = _weight("linear", weight)
         (rows, depth), width = x.shape, weight.shape[0]
         formats = x_format, _FORMATS[weight.fmt], _OUT[out_dtype]
@@ -46,7 +46,7 @@ class DeviceProducts:
 
     def group_linear(self, x: QTensor, weight: PackedWeight) -> Tensor:
         """See core/ops/group_linear.py."""
-        values, x_scale, _ = _activation("group_linear", x)
+        values, x_scale, _ = _activation("group_linear", x, weight.shape[0] * weight.shape[2])
         w, w_scale = _weight("group_linear", weight)
         rows, (groups, width, depth) = x.shape[0], weight.shape
         y = torch.empty((rows, groups * width), dtype=torch.bfloat16, device=values.device)
@@ -59,7 +59,7 @@ class DeviceProducts:
 
     def grouped_linear(self, x: QTensor, weight: PackedWeight, ends: Tensor) -> Tensor:
         """See core/ops/grouped_linear.py."""
-        values, x_scale, _ = _activation("grouped_linear", x)
+        values, x_scale, _ = _activation("grouped_linear", x, weight.shape[2])
         w, w_scale = _weight("grouped_linear", weight)
         rows, (experts, width, depth), w_format = x.shape[0], weight.shape, _FORMATS[weight.fmt]
         y = torch.empty((rows, width), dtype=torch.bfloat16, device=values.device)
@@ -78,10 +78,10 @@ class DeviceProducts:
             self._library.run(entry, _stream(x), *arguments)
 
 
-def _activation(op: str, x: Tensor | QTensor) -> tuple[Tensor, int, int]:
+def _activation(op: str, x: Tensor | QTensor, depth: int) -> tuple[Tensor, int, int]:
     """Codes or values where a kernel can read them, the address of their scales, and their format."""
+    activations.check_operand(op, x, depth)
     if isinstance(x, QTensor):
-        x.require(op, QFormat.MXFP8, activations.LAYOUT)
         return x.data, x.scale.data_ptr(), native.MXFP8
     if x.is_contiguous() and x.data_ptr() % ALIGNMENT == 0:
         return x, 0, native.BF16

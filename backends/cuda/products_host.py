@@ -19,11 +19,11 @@ from tandem.ops.numerics import decode_rows, fixed_matmul, row_position_invarian
 Tensor = torch.Tensor
 
 
-def activation_values(op: str, x: Tensor | QTensor) -> Tensor:
+def activation_values(op: str, x: Tensor | QTensor, depth: int) -> Tensor:
     """bf16 rows or mxfp8 rows in the backend's own layout -> f32 [T, K]."""
+    activations.check_operand(op, x, depth)
     if not isinstance(x, QTensor):
         return x.to(torch.float32)
-    x.require(op, QFormat.MXFP8, activations.LAYOUT)
     return decode_rows(x.data, scales.unpack(x.scale, x.shape[0], x.shape[1] // 32), x.fmt)
 
 
@@ -57,12 +57,12 @@ def _ragged(codes: Tensor, scale: Tensor, depth: int) -> Tensor:
 
 def linear(x: Tensor | QTensor, weight: PackedWeight, out_dtype: torch.dtype) -> Tensor:
     """See core/ops/linear.py."""
-    return _product(activation_values("linear", x), matrix_values("linear", weight)).to(out_dtype)
+    return _product(activation_values("linear", x, weight.shape[1]), matrix_values("linear", weight)).to(out_dtype)
 
 
 def group_linear(x: QTensor, weight: PackedWeight) -> Tensor:
     """See core/ops/group_linear.py."""
-    values = activation_values("group_linear", x)
+    values = activation_values("group_linear", x, weight.shape[0] * weight.shape[2])
     groups, width, depth = weight.shape
     y = values.new_empty((values.shape[0], groups, width))
     for g in range(groups):
@@ -73,7 +73,7 @@ def group_linear(x: QTensor, weight: PackedWeight) -> Tensor:
 
 def grouped_linear(x: QTensor, weight: PackedWeight, ends: Tensor) -> Tensor:
     """See core/ops/grouped_linear.py."""
-    values = activation_values("grouped_linear", x)
+    values = activation_values("grouped_linear", x, weight.shape[2])
     y = torch.zeros((values.shape[0], weight.shape[1]), dtype=torch.bfloat16)
     start = 0
     for expert, end in enumerate(ends.tolist()):

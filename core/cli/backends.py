@@ -121,10 +121,15 @@ def _proved(entry: dict[str, Any]) -> str:
     return "proved" if entry["batch_invariant"] else "unproved"
 
 
+def _verification(entry: dict[str, Any]) -> str:
+    return "-" if entry["capabilities"] is None else str(entry["capabilities"]["verification"])
+
+
 def _matrix(found: dict[str, Any]) -> Iterator[str]:
     names = list(found["backends"])
     rows = [["op", *names], ["(level)", *(found["backends"][name]["level"] for name in names)]]
     rows.append(["(batch-invariant)", *(_proved(found["backends"][name]) for name in names)])
+    rows.append(["(verification)", *(_verification(found["backends"][name]) for name in names)])
     rows += [[op, *(SHORT[column[name]["kind"]] for name in names)] for op, column in found["matrix"].items()]
     yield from table(rows, "")
     yield from (f"{name}, {entry['level']}: {entry['level_why']}" for name, entry in found["backends"].items())

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tandem.cli.options import add_engine_flags, add_sampling_flags, engine_config, sampling_params
+from tandem.contract.capabilities import labelled
 from tandem.engine.llm import LLM, join_copies
 from tandem.engine.outputs import RequestOutput, TokenLogprob
 from tandem.errors import RequestError
@@ -61,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         reasons = ", ".join(dict.fromkeys(copy.finish_reason for copy in output.copies))
         print(
             f"[{len(output.prompt_token_ids)} prompt tokens, {drawn} drawn in {seconds:.2f} s, "
-            f"{drawn / seconds:.1f} tokens/s, finished by {reasons}, backend {llm.backend.name}]",
+            f"{drawn / seconds:.1f} tokens/s, finished by {reasons}, "
+            f"backend {labelled(llm.backend.name, llm.backend.caps.verification)}]",
             file=sys.stderr,
         )
     return 0

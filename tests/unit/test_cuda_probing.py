@@ -87,8 +87,10 @@ def test_the_emulated_device_is_only_taken_by_name(monkeypatch: pytest.MonkeyPat
     with pytest.raises(DeviceIndexError):
         probing.open_runtime(1)
     monkeypatch.setenv("TANDEM_EMULATE", "yes")
+    wrong = CudaBackend.probe()
+    assert not wrong.present and "neither 0 nor 1" in wrong.reason and "Fix: " in wrong.reason
     with pytest.raises(ConfigError, match="neither 0 nor 1"):
-        CudaBackend.probe()
+        probing.open_runtime(0)
 
 
 def test_what_is_found_comes_from_files(monkeypatch: pytest.MonkeyPatch) -> None:

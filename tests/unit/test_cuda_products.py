@@ -159,3 +159,27 @@ def test_traffic_of_official_shapes() -> None:
     read, written = products_traffic.grouped_linear(rows_of(2, 128), weight(QFormat.MXFP4, 4, 64, 128), ends)
     used = 4 * (1 - (3 / 4) ** 2)  # experts with rows, on average
     assert (read, written) == (2 * 132 + 8 + used * (64 * 64 + 128 * 4), 2 * 64 * 2 + 8)
+
+
+@pytest.mark.parametrize("op", products.OPS)
+def test_rows_that_a_product_cannot_read_are_refused(op: str) -> None:
+    shape = {"linear": (64, 96), "group_linear": (2, 64, 96), "grouped_linear": (2, 64, 96)}[op]
+    depth = 192 if op == "group_linear" else 96
+    packed = SimpleNamespace(shape=shape, layout=weights.PLAIN, token=torch.zeros(shape), fmt=QFormat.BF16)
+    last = {"linear": (torch.bfloat16,), "group_linear": (), "grouped_linear": (torch.zeros(2, dtype=torch.int32),)}[op]
+    for where in (products_host, products_device.DeviceProducts(SimpleNamespace())):  # type: ignore[arg-type]
+        for x in (torch.zeros(2, 64, dtype=torch.bfloat16), activations.empty(2, 64, CPU)):
+            with pytest.raises(LayoutError, match=rf"have 64 elements, the weight sums over {depth}.*Fix: "):
+                getattr(where, op)(x, packed, *last)
+        with pytest.raises(LayoutError, match=r"they are torch.float32.*Fix: convert"):
+            getattr(where, op)(torch.zeros(2, depth), packed, *last)
+
+
+def test_what_has_no_layout_of_this_backend_is_refused() -> None:
+    q = activations.empty(2, 64, CPU)
+    alien = QTensor(q.data, q.scale, q.fmt, q.shape, "other.layout")
+    for convert in (activations.to_canonical, activations.from_canonical):
+        with pytest.raises(LayoutError, match=r"its layout is 'other.layout'\. Fix: "):
+            convert(alien)
+    with pytest.raises(LayoutError, match=r"the last 3 would have none\. Fix: .* multiple of 32"):
+        activations.empty(2, 67, CPU)

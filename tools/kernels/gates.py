@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+import triton
 from tqdm import tqdm
 
 from tandem.backends.cuda.compiling import Compiled, Request, compile_request, request_of
@@ -155,7 +156,7 @@ def main() -> int:
     bad = [gate for gate in gates if gate.failures]
     for gate in bad:
         print(f"FAIL {gate.op} {gate.kernel} sm_{gate.arch} ({gate.use}): {'; '.join(gate.failures)}")
-    print(f"{len(gates)} compiled with triton and torch {torch.__version__}, {len(bad)} fail")
+    print(f"{len(gates)} compiled with triton {triton.__version__} and torch {torch.__version__}, {len(bad)} fail")
     return 1 if bad else 0
 
 

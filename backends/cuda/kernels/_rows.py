@@ -66,6 +66,7 @@ def quantised(rows: int, width: int, fmt: QFormat, device: torch.device) -> QTen
     """A quantised tensor as this backend's ops exchange it, its bytes anything."""
     if fmt is QFormat.MXFP8:
         return activations.empty(rows, width, device)
+    activations.check_groups(width, fmt)
     data = torch.empty((rows, width // 2), dtype=torch.uint8, device=device)
     scale = torch.empty((rows, width // fmt.group), dtype=torch.uint8, device=device)
     return QTensor(data, scale, fmt, (rows, width))
