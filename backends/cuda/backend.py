@@ -35,7 +35,8 @@ class CudaBackend(Backend):
             contract=CONTRACT_VERSION,
             formats=frozenset(f.value for f in QFormat),
             ops=records.records(self._ops, products.notes(runtime)),
-            batch_invariant=True,
+            # Elsewhere products are the library's of torch, which picks kernels by the number of rows.
+            batch_invariant=runtime.capability == products.SM100,
             graphs=not runtime.emulated,
             notes=f"compute capability {probing.version(runtime.capability)}",
             verification=EMULATED if runtime.emulated else RUN_ON_DEVICE,

@@ -23,6 +23,8 @@ from tandem.backends.cuda import (
     scales,
     weights,
 )
+from tandem.backends.cuda.backend import CudaBackend
+from tandem.backends.cuda.runtime import EmulatedRuntime
 from tandem.contract.types import CanonicalWeight, QFormat, QTensor, WeightKind
 from tandem.errors import BackendLoadError, LayoutError
 
@@ -183,3 +185,13 @@ def test_what_has_no_layout_of_this_backend_is_refused() -> None:
             convert(alien)
     with pytest.raises(LayoutError, match=r"the last 3 would have none\. Fix: .* multiple of 32"):
         activations.empty(2, 67, CPU)
+
+
+@pytest.mark.parametrize(("capability", "claimed"), [((10, 0), True), ((9, 0), False)])
+def test_batch_invariance_is_claimed_only_with_products_of_our_own(
+    capability: tuple[int, int], claimed: bool
+) -> None:
+    """Without the library products are torch's, which picks kernels by the number of rows."""
+    device = EmulatedRuntime()
+    device.capability, device.emulated = capability, capability == (10, 0)
+    assert CudaBackend(device).caps.batch_invariant is claimed
