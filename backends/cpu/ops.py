@@ -155,6 +155,8 @@ class IndexOps:
     ) -> Tensor:
         require_canonical("index_scores", cache)
         owners = row_slot.tolist()
+        if not owners:
+            return w.new_empty((0, width))
         if all(owners[t] != owners[t - 1] for t in range(1, len(owners))):
             reach = max(1, int(lens.max()))  # columns beyond every row's visible entries need no keys
             scores = reference_scores(self._parts, q, w, cache, table, row_slot, lens, reach)

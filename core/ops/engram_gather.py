@@ -24,8 +24,10 @@ def engram_gather(parts: Any, rows: Tensor, table: PackedWeight, first_row: int)
     """Plain-torch reference; see the module docstring."""
     stored = parts.unpack_weight(table)
     index = rows.flatten() - first_row
-    codes = stored.data.view(torch.uint8).index_select(0, index).view(rows.shape[0], -1)
-    scales = stored.scale.view(torch.uint8).index_select(0, index).view(rows.shape[0], -1)
+    codes, scales = (
+        part.view(torch.uint8).index_select(0, index).view(rows.shape[0], rows.shape[1] * part.shape[1])
+        for part in (stored.data, stored.scale)
+    )
     q: QTensor = parts.from_canonical(QTensor(codes, scales, QFormat.MXFP8, tuple(codes.shape)))
     return q
 
