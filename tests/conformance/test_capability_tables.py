@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import sys
 import tomllib
@@ -105,9 +106,17 @@ def test_native_sources_count_where_there_are_some(tmp_path: Path, repo_root: Pa
     assert module.hashes_of(copy) == {"package": now["package"]}
 
 
-@pytest.mark.parametrize("backend", [CudaBackend, AscendBackend])
-def test_what_was_never_run_is_unverified(backend: type) -> None:
-    assert (standing(backend).level, standing(backend).why) == ("unverified", "no conformance run is recorded")
+def test_what_was_never_run_is_unverified() -> None:
+    assert (standing(AscendBackend).level, standing(AscendBackend).why) == (
+        "unverified",
+        "no conformance run is recorded",
+    )
+
+
+def test_what_was_emulated_says_so_and_proves_no_invariance() -> None:
+    found = standing(CudaBackend)
+    assert (found.level, found.table["verification"]) == ("L1", "emulated")
+    assert not module.invariance(CudaBackend)[0]
 
 
 def test_the_list_and_the_matrix_show_levels(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,13 +124,13 @@ def test_the_list_and_the_matrix_show_levels(capsys: pytest.CaptureFixture[str])
     entries = json.loads(capsys.readouterr().out)["backends"]
     assert {name: entries[name]["level"] for name in ("cpu", "cuda", "ascend")} == {
         "cpu": "L2",
-        "cuda": "unverified",
+        "cuda": "L1 (emulated)",
         "ascend": "unverified",
     }
     assert main(["backends", "--matrix"]) == 0
     header, levels = capsys.readouterr().out.splitlines()[:2]
-    shown = dict(zip(header.split(), levels.split(), strict=True))
-    assert shown == {"op": "(level)", "cpu": "L2", "cuda": "unverified", "ascend": "unverified"}
+    shown = dict(zip(header.split(), re.split(r"\s{2,}", levels.strip()), strict=True))
+    assert shown == {"op": "(level)", "cpu": "L2", "cuda": "L1 (emulated)", "ascend": "unverified"}
 
 
 @pytest.mark.parametrize("name", ["cpu", "islands"])
