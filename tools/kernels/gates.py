@@ -33,7 +33,14 @@ INTERESTING = r"\b(UTC[A-Z]*MMA|UTCCP|UTMALDG|UTMASTG|UTMACMDFLUSH|LDTM|STTM|HGM
 
 # Instructions that a kernel was written for, by the name of the jitted function: block-scaled or plain products of the
 # tensor cores, and loads from tensor memory.
-REQUIRED: dict[str, tuple[str, ...]] = {"attend_row": ("UTCHMMA", "LDTM"), "attend_chunk": ("UTCHMMA", "LDTM")}
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "attend_row": ("UTCHMMA", "LDTM"),
+    "attend_chunk": ("UTCHMMA", "LDTM"),
+    "index_scores": ("UTCOMMA", "LDTM"),
+    "index_scores_at": ("UTCOMMA", "LDTM"),
+    "markov": ("UTCHMMA", "LDTM"),
+    "scores": ("UTCHMMA", "LDTM", "UTMALDG"),
+}
 # Kernels that may spill on an architecture, with the reason, and kernels that do not exist for sm_90, with the reason.
 SPILLS_ALLOWED: dict[tuple[str, int], str] = {
     ("sample", 100): "without filters one register lies on the stack across a 64-bit division, once a row",
