@@ -6,37 +6,22 @@ import platform
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 
 from tandem.backends.cpu import ops, weights
 from tandem.backends.cpu.native import native_library, native_status
-from tandem.contract.backend import Array, Backend
+from tandem.contract.backend import Array
 from tandem.contract.capabilities import Capabilities, MemoryInfo, OpCap, Probe
 from tandem.contract.devices import check_index
+from tandem.contract.host_memory import CanonicalCaches, HostArray, allocate, copy_in, copy_out
 from tandem.contract.opspec import CONTRACT_VERSION, OpFunction
-from tandem.contract.types import CanonicalWeight, KVCache, KVLayout, PackedWeight, QFormat, QTensor, WeightKind
-from tandem.errors import CapacityError, ConfigError, LayoutError
+from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, QTensor, WeightKind
+from tandem.errors import ConfigError, LayoutError
 
 LINEAR_WEIGHTS = frozenset({"bf16", "f32", "fp8_block32", "mxfp4"})
 
 
-class HostArray:
-    """A finished copy: on a CPU the value is there at once."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-
-    def ready(self) -> bool:
-        """Always true."""
-        return True
-
-    def result(self) -> Array:
-        """The copied array."""
-        return self._array
-
-
-class CpuBackend(Backend):
+class CpuBackend(CanonicalCaches):
     """Host memory, torch's thread pool, one device.
 
     Options: ``native`` (default True): use the native kernels where they are built; False runs composites alone.
@@ -112,28 +97,15 @@ class CpuBackend(Backend):
         Raises:
             CapacityError: there is not that much.
         """
-        try:
-            return torch.empty(shape, dtype=dtype)
-        except (RuntimeError, TypeError, OverflowError) as error:
-            raise CapacityError(
-                "memory could not be allocated",
-                where=f"{shape} of {dtype} on backend 'cpu'",
-                why=str(error).splitlines()[0],
-                fix="lower cache.num_blocks, scheduler.max_slots or scheduler.max_tokens_per_step",
-            ) from error
+        return allocate(shape, dtype, self.device, self.name)
 
     def from_host(self, array: Array, out: torch.Tensor | None = None) -> torch.Tensor:
         """Copy; the source may be reused on return."""
-        source = torch.from_numpy(np.ascontiguousarray(array))
-        if out is None:
-            return source.clone()
-        target = out[: source.shape[0]] if source.dim() else out
-        return target.copy_(source)
+        return copy_in(array, out)
 
     def to_host(self, tensor: torch.Tensor) -> HostArray:
         """Copy, finished on return."""
-        plain = tensor.to(torch.float32) if tensor.dtype is torch.bfloat16 else tensor
-        return HostArray(plain.numpy().copy())
+        return copy_out(tensor)
 
     def memory(self) -> MemoryInfo:
         """Total and available host memory from /proc; zeros elsewhere."""
@@ -169,30 +141,6 @@ class CpuBackend(Backend):
     def from_canonical(self, q: QTensor) -> QTensor:
         """mxfp8 as f32 values."""
         return ops.from_canonical(q)
-
-    def kv_alloc(self, layout: KVLayout, num_blocks: int) -> KVCache:
-        """Canonical memory with its scratch entry."""
-        entries = num_blocks * layout.block_entries + 1
-        return KVCache(layout, num_blocks, self.empty((entries, layout.entry_bytes), torch.uint8))
-
-    def kv_export(self, cache: KVCache, blocks: Array) -> Array:
-        """uint8 [len(blocks), block_bytes]."""
-        view = self._blocks(cache)[torch.from_numpy(blocks.astype(np.int64))]
-        return view.reshape(len(blocks), -1).numpy().copy()
-
-    def kv_import(self, cache: KVCache, blocks: Array, data: Array) -> None:
-        """Write whole blocks."""
-        source = torch.from_numpy(np.ascontiguousarray(data))
-        target = self._blocks(cache)
-        target[torch.from_numpy(blocks.astype(np.int64))] = source.view(len(blocks), *target.shape[1:])
-
-    def kv_copy(self, cache: KVCache, source: Array, target: Array) -> None:
-        """Copy whole blocks."""
-        self.kv_import(cache, target, self.kv_export(cache, source))
-
-    def _blocks(self, cache: KVCache) -> torch.Tensor:
-        layout = cache.layout
-        return cache.data[:-1].view(cache.num_blocks, layout.block_entries, layout.entry_bytes)
 
     def implementation(self, op: str) -> OpFunction | None:
         """Own implementations of ``ops.py``; None elsewhere."""

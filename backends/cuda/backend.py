@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 
-from tandem.backends.cuda import probing
+from tandem.backends.cuda import activations, probing, weights
+from tandem.backends.cuda.runtime import Runtime
 from tandem.contract.backend import Array, Backend, Graph, HostFuture
 from tandem.contract.capabilities import EMULATED, RUN_ON_DEVICE, Capabilities, MemoryInfo, Probe
+from tandem.contract.host_memory import CanonicalCaches
 from tandem.contract.opspec import CONTRACT_VERSION, OpFunction
-from tandem.contract.types import CanonicalWeight, KVCache, KVLayout, PackedWeight, QFormat, QTensor, WeightKind
+from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, QTensor, WeightKind
 from tandem.errors import ConfigError
 
-if TYPE_CHECKING:
-    from tandem.backends.cuda.runtime import Runtime
 
-
-class CudaBackend(Backend):
+class CudaBackend(CanonicalCaches):
     """One GPU of compute capability 10.0 or 9.0, or an emulated one (``TANDEM_EMULATE=1``)."""
 
     name = "cuda"
@@ -97,54 +95,19 @@ class CudaBackend(Backend):
 
     def pack_weight(self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
         """Codes as stored, scales as matrix products read them."""
-        from tandem.backends.cuda import weights
-
         return weights.pack(kind, weight, shape, self._runtime)
 
     def unpack_weight(self, weight: PackedWeight) -> CanonicalWeight:
         """Exact stored bits."""
-        from tandem.backends.cuda import weights
-
         return weights.unpack(weight)
 
     def to_canonical(self, q: QTensor) -> QTensor:
         """Codes and scales, row-major."""
-        from tandem.backends.cuda import activations
-
         return activations.to_canonical(q)
 
     def from_canonical(self, q: QTensor) -> QTensor:
         """mxfp8 with packed scales."""
-        from tandem.backends.cuda import activations
-
         return activations.from_canonical(q)
-
-    def kv_alloc(self, layout: KVLayout, num_blocks: int) -> KVCache:
-        """Canonical memory with its scratch entry."""
-        entries = num_blocks * layout.block_entries + 1
-        return KVCache(layout, num_blocks, self.empty((entries, layout.entry_bytes), torch.uint8))
-
-    def kv_export(self, cache: KVCache, blocks: Array) -> Array:
-        """uint8 [len(blocks), block_bytes]."""
-        found = self._blocks(cache)[self._index(blocks)].reshape(len(blocks), -1)
-        return self.to_host(found).result()
-
-    def kv_import(self, cache: KVCache, blocks: Array, data: Array) -> None:
-        """Write whole blocks."""
-        target = self._blocks(cache)
-        target[self._index(blocks)] = self.from_host(data).view(len(blocks), *target.shape[1:])
-
-    def kv_copy(self, cache: KVCache, source: Array, target: Array) -> None:
-        """Copy whole blocks on the device."""
-        view = self._blocks(cache)
-        view[self._index(target)] = view[self._index(source)]
-
-    def _index(self, blocks: Array) -> torch.Tensor:
-        return self.from_host(blocks.astype(np.int64))
-
-    def _blocks(self, cache: KVCache) -> torch.Tensor:
-        layout = cache.layout
-        return cache.data[:-1].view(cache.num_blocks, layout.block_entries, layout.entry_bytes)
 
     def implementation(self, op: str) -> OpFunction | None:
         """Own kernels; None for the composite."""

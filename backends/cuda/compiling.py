@@ -121,11 +121,6 @@ def compile_request(request: Request, arch: int) -> Compiled:
     return _read(request.name, arch, made)
 
 
-def compile_launch(launch: Launch, arch: int) -> Compiled:
-    """Compile what a launch runs."""
-    return compile_request(request_of(launch), arch)
-
-
 def _type(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return "*" + _TYPES[value.dtype]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 
 from tandem.contract.environment import EMULATE
 from tandem.errors import BackendLoadError, ConfigError
@@ -17,13 +16,13 @@ from tandem.errors import BackendLoadError, ConfigError
 LABEL = "emulated: Triton kernels in the interpreter, CUTLASS kernels by their host reference"
 
 
-def emulating(environ: Mapping[str, str] | None = None) -> bool:
+def emulating() -> bool:
     """Whether this process emulates the device.
 
     Raises:
         ConfigError: the variable is neither 0 nor 1.
     """
-    value = (os.environ if environ is None else environ).get(EMULATE, "")
+    value = os.environ.get(EMULATE, "")
     if value not in ("", "0", "1"):
         raise ConfigError(
             f"{EMULATE} is neither 0 nor 1",

@@ -8,7 +8,6 @@ from tandem.backends.cuda import activations, native, weights
 from tandem.backends.cuda.launch import device_of
 from tandem.backends.cuda.native import CudaLibrary
 from tandem.contract.types import PackedWeight, QFormat, QTensor
-from tandem.errors import LayoutError
 
 Tensor = torch.Tensor
 ALIGNMENT = 16
@@ -95,12 +94,7 @@ def _weight(op: str, weight: PackedWeight) -> tuple[Tensor, int]:
     if weight.layout == weights.SCALED:
         token: weights.Scaled = weight.token
         return token.codes, token.scale.data_ptr()
-    raise LayoutError(
-        f"'{op}' got a packed weight it does not read",
-        where=repr(weight),
-        why=f"its layout is '{weight.layout}', the op reads '{weights.PLAIN}' and '{weights.SCALED}'",
-        fix="pack the canonical bits with pack_weight() of this backend",
-    )
+    raise weights.unreadable(op, weight)
 
 
 def _stream(x: Tensor) -> int:

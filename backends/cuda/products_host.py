@@ -13,7 +13,6 @@ import torch
 
 from tandem.backends.cuda import activations, scales, weights
 from tandem.contract.types import PackedWeight, QFormat, QTensor
-from tandem.errors import LayoutError
 from tandem.ops.numerics import decode_rows, fixed_matmul, row_position_invariant
 
 Tensor = torch.Tensor
@@ -33,12 +32,7 @@ def matrix_values(op: str, weight: PackedWeight, index: int | None = None) -> Te
         plain: Tensor = weight.token if index is None else weight.token[index]
         return plain.to(torch.float32)
     if weight.layout != weights.SCALED:
-        raise LayoutError(
-            f"'{op}' got a packed weight it does not read",
-            where=repr(weight),
-            why=f"its layout is '{weight.layout}', the op reads '{weights.PLAIN}' and '{weights.SCALED}'",
-            fix="pack the canonical bits with pack_weight() of this backend",
-        )
+        raise weights.unreadable(op, weight)
     token: weights.Scaled = weight.token
     codes, packed = (token.codes, token.scale) if index is None else (token.codes[index], token.scale[index])
     rows, depth = weight.shape[-2:]

@@ -8,13 +8,12 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from tandem.backends.cuda.emulation import LABEL
 from tandem.contract.backend import Array, Graph, HostFuture
 from tandem.contract.capabilities import MemoryInfo
-from tandem.errors import CapacityError
+from tandem.contract.host_memory import allocate, copy_in, copy_out
 
 
 class Runtime(abc.ABC):
@@ -36,15 +35,7 @@ class Runtime(abc.ABC):
         Raises:
             CapacityError: there is not that much.
         """
-        try:
-            return torch.empty(shape, dtype=dtype, device=self.device)
-        except (RuntimeError, TypeError, OverflowError) as error:
-            raise CapacityError(
-                "memory could not be allocated",
-                where=f"{shape} of {dtype} on backend 'cuda'",
-                why=str(error).splitlines()[0],
-                fix="lower cache.num_blocks, scheduler.max_slots or scheduler.max_tokens_per_step",
-            ) from error
+        return allocate(shape, dtype, self.device, "cuda")
 
     @abc.abstractmethod
     def from_host(self, array: Array, out: torch.Tensor | None) -> torch.Tensor:
@@ -79,21 +70,6 @@ class Runtime(abc.ABC):
         """What can change a bit: device, driver, libraries."""
 
 
-class Finished:
-    """A copy that was there at once."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-
-    def ready(self) -> bool:
-        """Always true."""
-        return True
-
-    def result(self) -> Array:
-        """The copied array."""
-        return self._array
-
-
 class EmulatedRuntime(Runtime):
     """Host memory; every call has finished when it returns."""
 
@@ -104,14 +80,10 @@ class EmulatedRuntime(Runtime):
         self.device = torch.device("cpu")
 
     def from_host(self, array: Array, out: torch.Tensor | None) -> torch.Tensor:
-        source = torch.from_numpy(np.ascontiguousarray(array))
-        if out is None:
-            return source.clone()
-        return (out[: source.shape[0]] if source.dim() else out).copy_(source)
+        return copy_in(array, out)
 
     def to_host(self, tensor: torch.Tensor) -> HostFuture:
-        plain = tensor.to(torch.float32) if tensor.dtype is torch.bfloat16 else tensor
-        return Finished(plain.numpy().copy())
+        return copy_out(tensor)
 
     def resident(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor

@@ -42,7 +42,7 @@ class Queue(Protocol):
 class _Held(NamedTuple):
     start: int
     end: int
-    release: Callable[[], None]
+    release: Callable[[], object]
 
 
 class Ring:
@@ -68,7 +68,7 @@ class Ring:
         self._next = end
         return self._memory[start : start + count], start, end
 
-    def hold(self, start: int, end: int, release: Callable[[], None]) -> None:
+    def hold(self, start: int, end: int, release: Callable[[], object]) -> None:
         """Keep a piece that was taken; ``release`` waits until its bytes are not needed."""
         self._held.append(_Held(start, end, release))
 
@@ -104,10 +104,6 @@ class Download:
                 self._array = self._view.numpy().copy()
                 self._view = None
             return self._array
-
-    def settle(self) -> None:
-        """Let go of the pinned memory."""
-        self.result()
 
 
 class Staging:
@@ -147,5 +143,5 @@ class Staging:
         view = memory.view(source.dtype).view(source.shape)
         self._queue.copy(view, source)
         found = Download(view, self._queue.mark())
-        self._down.hold(first, end, found.settle)
+        self._down.hold(first, end, found.result)
         return found

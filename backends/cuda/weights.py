@@ -48,6 +48,16 @@ def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...], runt
     return PackedWeight(kind, weight.fmt, shape, SCALED, Scaled(codes, packed), codes.numel() + packed.numel())
 
 
+def unreadable(op: str, weight: PackedWeight) -> LayoutError:
+    """The error of a product that got a weight in no layout of its own."""
+    return LayoutError(
+        f"'{op}' got a packed weight it does not read",
+        where=repr(weight),
+        why=f"its layout is '{weight.layout}', the op reads '{PLAIN}' and '{SCALED}'",
+        fix="pack the canonical bits with pack_weight() of this backend",
+    )
+
+
 def unpack(weight: PackedWeight) -> CanonicalWeight:
     """The exact bits that were packed."""
     if weight.layout == HOST:

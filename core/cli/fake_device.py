@@ -15,6 +15,7 @@ import torch
 from tandem.checkpoint.reader import Checkpoint
 from tandem.checkpoint.shipped import shipped_model
 from tandem.config import load_config
+from tandem.contract.host_memory import HostArray
 from tandem.contract.plan import Plan
 from tandem.contract.registry import open_backend
 from tandem.contract.types import ShardSpec
@@ -34,21 +35,6 @@ Result = TypeVar("Result")
 Array = npt.NDArray[Any]
 FIRST_TOKEN = 8  # ids below it are control tokens
 _NOTHING = torch.empty(0)
-
-
-class Ready:
-    """A copy to the host that is there already."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-
-    def ready(self) -> bool:
-        """See `HostFuture`."""
-        return True
-
-    def result(self) -> Array:
-        """See `HostFuture`."""
-        return self._array
 
 
 class HeldLane:
@@ -116,21 +102,21 @@ class FakeRunner(ModelRunner):
         if plan.speculative and self.builder.drafts is not None:
             slots = plan.slots[: plan.speculative]
             room = self._requests.limit[slots] - self._requests.num_tokens[slots]
-            counts = Ready(np.clip(room, 1, 1 + self.builder.drafts.count).astype(np.int32))
+            counts = HostArray(np.clip(room, 1, 1 + self.builder.drafts.count).astype(np.int32))
         return Forwarded(cast(Any, None), _NOTHING, counts, 0.0)
 
     def _draw(self, forwarded: Forwarded, draws: Draws | None, prompts: Any) -> Queued:
         if draws is None:
             return Queued(None, None, None, None, [], 0.0)
         tokens = self._made_up(len(draws.rows))
-        logprobs = Ready(np.zeros(len(tokens), dtype=np.float32))
-        drawn = Drawn(_NOTHING, _NOTHING, Ready(tokens), logprobs, logprobs)
-        emitted = Ready(self._random.integers(1, draws.counts + 1, dtype=np.int32))
+        logprobs = HostArray(np.zeros(len(tokens), dtype=np.float32))
+        drawn = Drawn(_NOTHING, _NOTHING, HostArray(tokens), logprobs, logprobs)
+        emitted = HostArray(self._random.integers(1, draws.counts + 1, dtype=np.int32))
         if self.builder.drafts is None:
             return Queued(drawn, emitted, None, None, [], 0.0)
         shape = (len(draws.slots), self.builder.drafts.count)
         drafts, rates = self._made_up(shape), np.full(shape, 0.5, dtype=np.float32)
-        return Queued(drawn, emitted, Ready(drafts), Ready(rates), [], 0.0)
+        return Queued(drawn, emitted, HostArray(drafts), HostArray(rates), [], 0.0)
 
     def _made_up(self, shape: int | tuple[int, ...]) -> Array:
         return self._random.integers(FIRST_TOKEN, self._vocab, shape, dtype=np.int32)

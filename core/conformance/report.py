@@ -104,7 +104,7 @@ class Report:
     @property
     def shown(self) -> str:
         """The claim as it is shown: ``L1 (emulated)`` where it was not run on a device."""
-        return labelled(self.claim, self.verification)
+        return self.claim if self.claim == "none" else labelled(self.claim, self.verification)
 
     def rerun(self, result: Result) -> str:
         """The command that runs one check again."""

@@ -12,7 +12,7 @@ RUN_ON_DEVICE, EMULATED = "run on device", "emulated"
 
 def labelled(name: str, verification: str) -> str:
     """A name or level as it is shown: what was not run on a device says so."""
-    return name if verification == RUN_ON_DEVICE or name in ("none", "unverified") else f"{name} ({verification})"
+    return name if verification == RUN_ON_DEVICE else f"{name} ({verification})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,4 +70,13 @@ def _later(seed: int) -> dict[str, Any]:
 def _wide(seed: int) -> dict[str, Any]:
     """Weights wider than one block of a copy."""
     draw = Draw(seed)
-    return _arguments(seed, 1) | {"weight": draw.i32(0, 1 << 30, 5, 4100), "proposal": draw.i32(0, 1 << 30, 15, 4100)}
+    return {
+        "slots": torch.tensor([0], dtype=torch.int32),
+        "column": 1,
+        "token": torch.tensor([7], dtype=torch.int32),
+        "weight": draw.i32(0, 1 << 30, 1, 4100),
+        "confidence": torch.tensor([0.25]),
+        "drafts": draw.i32(-1, 11, 2, 2),
+        "proposal": draw.i32(0, 1 << 30, 4, 4100),
+        "rates": torch.from_numpy(draw.rng.random((2, 2), dtype="float32")),
+    }

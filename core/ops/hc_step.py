@@ -42,9 +42,14 @@ def _random(seed: int, rows: int) -> dict[str, Any]:
     return _arguments(seed, rows, 96)
 
 
-@case("hc_step", "more-rows-and-columns-than-a-tile")
-def _tiles(seed: int) -> dict[str, Any]:
-    return _arguments(seed, 65, 160)
+@case("hc_step", "more-rows-than-a-tile")
+def _many(seed: int) -> dict[str, Any]:
+    return _arguments(seed, 65, 32)
+
+
+@case("hc_step", "more-columns-than-a-tile")
+def _wide(seed: int) -> dict[str, Any]:
+    return _arguments(seed, 3, 160)
 
 
 def _arguments(seed: int, rows: int, width: int) -> dict[str, Any]:

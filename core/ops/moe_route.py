@@ -89,9 +89,9 @@ def _many(seed: int) -> dict[str, Any]:
 def _deep(seed: int) -> dict[str, Any]:
     """More terms than one part of a sum holds, more experts than a tile."""
     draw = Draw(seed)
-    gate = draw.weight(WeightKind.LINEAR, QFormat.BF16, 130, 1056)
-    return _mixed(seed, 33) | {
-        "x": draw.bf16(33, 1056),
+    gate = draw.weight(WeightKind.LINEAR, QFormat.BF16, 130, 552)
+    return _mixed(seed, 3) | {
+        "x": draw.bf16(3, 552),
         "gate": gate,
         "bias": draw.f32(130),
         "bias_vl": draw.f32(130),

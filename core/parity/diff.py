@@ -190,8 +190,9 @@ def diff(one: Side, two: Side, progress: bool = False, legal: Legal | None = Non
         TraceError: model, config, tokenizer or major contract differ, or no record matches.
     """
     traces = one.trace, two.trace
-    found = Difference(_mode(*traces), (_name(one.trace), _name(two.trace)), _headers(*traces))
-    found.verification = (_verification(one.trace), _verification(two.trace))
+    verification = _verification(one.trace), _verification(two.trace)
+    names = _name(one.trace), _name(two.trace)
+    found = Difference(_mode(*traces), names, _headers(*traces), verification=verification)
     pairs = list(matched(one, two))
     if not pairs:
         raise TraceError(

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.backends.cpu.backend import CpuBackend, HostArray
+from tandem.backends.cpu.backend import CpuBackend
 from tandem.conformance.kit import run
+from tandem.contract.host_memory import HostArray
 from tandem.contract.types import KVCache, KVLayout, QTensor
 
 Array = Any

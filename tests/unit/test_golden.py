@@ -128,7 +128,7 @@ def test_every_case_of_every_op_is_written(golden: Summary) -> None:
     assert set(golden.cases) == {f"{op}/{case.name}" for op, spec in OP_TABLE.items() for case in spec.cases}
     files = [f for f in golden.directory.rglob("*") if f.is_file()]
     assert len(files) == 2 * len(golden.cases) + 3  # the index, the reader and its page
-    assert golden.nbytes == sum(f.stat().st_size for f in files) < 13_000_000
+    assert golden.nbytes == sum(f.stat().st_size for f in files) < 10_000_000
     for case in golden.cases:
         about = json.loads((golden.directory / f"{case}.json").read_text())
         assert about["outputs"] and {n.partition(".")[0] for n in about["outputs"]} <= set(about["classes"])

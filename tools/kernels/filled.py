@@ -25,11 +25,16 @@ class Canonical(Layouts):
     """Shapes in checkpoint form; `fill` packs them."""
 
     def weight(self, kind: WeightKind, fmt: QFormat, shape: tuple[int, ...]) -> PackedWeight:
+        if kind is WeightKind.ENGRAM:
+            shape = (min(shape[0], ENGRAM_ROWS), shape[1])
         return PackedWeight(kind, fmt, shape, "none", None, 0)
 
     def quantised(self, fmt: QFormat, rows: int, width: int) -> QTensor:
-        data = torch.empty((rows, width * fmt.bits // 8), dtype=torch.uint8, device="meta")
-        return QTensor(data, torch.empty((rows, width // fmt.group), device="meta"), fmt, (rows, width))
+        data, scale = (
+            torch.empty((rows, count), dtype=torch.uint8, device="meta")
+            for count in (width * fmt.bits // 8, width // fmt.group)
+        )
+        return QTensor(data, scale, fmt, (rows, width))
 
 
 def limits(phase: Phase, arguments: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -107,8 +112,6 @@ class _Filler:
 
     def _weight(self, like: PackedWeight) -> PackedWeight:
         shape, fmt = like.shape, like.fmt
-        if like.kind is WeightKind.ENGRAM:
-            shape = (min(shape[0], ENGRAM_ROWS), shape[1])
         if not fmt.group:
             wide = torch.from_numpy(self._rng.random(shape, dtype=np.float32))
             data = wide.to(torch.bfloat16) if fmt is QFormat.BF16 else wide

@@ -8,20 +8,9 @@ import torch
 
 from tandem.contract.types import CacheKind, QFormat, WeightKind
 from tools.kernels import workloads as w
-from tools.kernels.workloads import Maker, Phase, Workload
+from tools.kernels.workloads import CALLS, Maker, Phase, Workload, call
 
 FP8, MXFP8, MXFP4, BF16 = QFormat.FP8_BLOCK32, QFormat.MXFP8, QFormat.MXFP4, QFormat.BF16
-CALLS: list[Workload] = []
-
-
-def call(op: str, site: str = "") -> Any:
-    """Register the decorated builder."""
-
-    def register(build: Any) -> Any:
-        CALLS.append(Workload(op, site, build))
-        return build
-
-    return register
 
 
 def _linear(site: str, out: int, depth: int, fmt: QFormat, dtype: torch.dtype) -> None:

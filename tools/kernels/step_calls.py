@@ -6,19 +6,7 @@ from typing import Any
 
 from tandem.contract.types import QFormat, WeightKind
 from tools.kernels import workloads as w
-from tools.kernels.workloads import Maker, Phase, Workload
-
-CALLS: list[Workload] = []
-
-
-def call(op: str, site: str = "") -> Any:
-    """Register the decorated builder."""
-
-    def register(build: Any) -> Any:
-        CALLS.append(Workload(op, site, build))
-        return build
-
-    return register
+from tools.kernels.workloads import Maker, Phase, call
 
 
 def _verified(p: Phase) -> int:

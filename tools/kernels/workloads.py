@@ -186,8 +186,22 @@ class Workload:
         return f"{self.op} {self.site}".strip()
 
 
+CALLS: list[Workload] = []
+
+
+def call(op: str, site: str = "") -> Callable[[Builder], Builder]:
+    """Register the decorated builder of arguments."""
+
+    def register(build: Builder) -> Builder:
+        CALLS.append(Workload(op, site, build))
+        return build
+
+    return register
+
+
 def workloads() -> list[Workload]:
     """Every op of the contract at official shapes."""
-    from tools.kernels import model_calls, step_calls
+    import tools.kernels.model_calls
+    import tools.kernels.step_calls  # noqa: F401  (they register theirs)
 
-    return [*model_calls.CALLS, *step_calls.CALLS]
+    return list(CALLS)

@@ -63,7 +63,7 @@ def adjust_logits(logits: Tensor, row: Tensor, token: Tensor, value: Tensor) -> 
     )  # fmt: skip
 
 
-def _traffic(logits: Tensor, row: Tensor, token: Tensor, value: Tensor) -> tuple[int, int]:
+def _traffic(row: Tensor, **others: Any) -> tuple[int, int]:
     """A sector for each logit; rows are read twice, and what is looked through again stays in the cache."""
     entries = row.shape[0]
     ranges = triton.cdiv(entries, BLOCK) * 8

@@ -40,15 +40,7 @@ def attn_block(
 
 
 def _traffic(
-    q: Tensor,
-    cos_sin: Tensor,
-    window: KVCache,
-    window_slots: Tensor,
-    main: KVCache | None,
-    main_slots: Tensor | None,
-    sink: Tensor,
-    scale: float,
-    hint: str,
+    q: Tensor, window: KVCache, window_slots: Tensor, main: KVCache | None, main_slots: Tensor | None, **others: Any
 ) -> tuple[int, int]:
     return traffic(q, window, window_slots, main, main_slots, q.numel() + q.numel() // 32)
 

@@ -50,16 +50,7 @@ def accept(
     return emitted
 
 
-def _traffic(
-    token: Tensor,
-    accepted: Tensor,
-    first: Tensor,
-    count: Tensor,
-    base: Tensor,
-    slots: Tensor,
-    last_token: Tensor,
-    length: Tensor,
-) -> tuple[int, int]:
+def _traffic(accepted: Tensor, count: Tensor, **others: Any) -> tuple[int, int]:
     """Whether each row was taken, four numbers and a token of each request."""
     requests = count.shape[0]
     return accepted.shape[0] * 4 + requests * 20, requests * 12

@@ -75,16 +75,7 @@ def draft_commit(
     )
 
 
-def _traffic(
-    slots: Tensor,
-    column: int,
-    token: Tensor,
-    weight: Tensor,
-    confidence: Tensor,
-    drafts: Tensor,
-    proposal: Tensor,
-    rates: Tensor,
-) -> tuple[int, int]:
+def _traffic(weight: Tensor, **others: Any) -> tuple[int, int]:
     """The weights, and a slot, a token and one or two rates of each request."""
     requests, width = weight.shape
     return requests * (width * 4 + 16), requests * (width * 4 + 8)

@@ -62,7 +62,7 @@ def draft_rows(
     return outputs
 
 
-def _traffic(anchor: Tensor, position: Tensor, slot: Tensor, block: int, noise: int) -> tuple[int, int]:
+def _traffic(anchor: Tensor, block: int, **others: Any) -> tuple[int, int]:
     """Three numbers of each request, five of each row, and its keys."""
     requests = anchor.shape[0]
     return requests * 12, requests * block * (5 + block) * 4

@@ -58,9 +58,7 @@ def entry_slots(positions: Tensor, slot: Tensor, table: Tensor, block_entries: i
     return out
 
 
-def _traffic(
-    positions: Tensor, slot: Tensor, table: Tensor, block_entries: int, ratio: int, wrap: bool
-) -> tuple[int, int]:
+def _traffic(positions: Tensor, **others: Any) -> tuple[int, int]:
     """Position, slot and one table entry of each row."""
     rows = positions.shape[0]
     return rows * 12, rows * 4

@@ -49,7 +49,7 @@ def map_entries(entries: Tensor, slot: Tensor, table: Tensor, block_entries: int
     return out
 
 
-def _traffic(entries: Tensor, slot: Tensor, table: Tensor, block_entries: int) -> tuple[int, int]:
+def _traffic(entries: Tensor, table: Tensor, **others: Any) -> tuple[int, int]:
     """Entries and slots once, each table row once: entries that share a block find it in the cache."""
     rows, width = entries.shape
     return rows * (4 + 4 * width + 4 * min(width, table.shape[1])), rows * width * 4

@@ -86,16 +86,7 @@ def step_inputs(
     return ids, positions, slot
 
 
-def _traffic(
-    host_ids: Tensor,
-    host_positions: Tensor,
-    from_device: Tensor,
-    host_slot: Tensor,
-    last_token: Tensor,
-    length: Tensor,
-    limit: Tensor,
-    drafts: Tensor | None = None,
-) -> tuple[int, int]:
+def _traffic(host_ids: Tensor, length: Tensor, **others: Any) -> tuple[int, int]:
     """Four host values of each row and three of its request, which the rows of a chunk share."""
     rows = host_ids.shape[0]
     return rows * 16 + min(rows, length.shape[0] - 1) * 12, rows * 12

@@ -129,9 +129,7 @@ def verify_rows(
     return *outputs, counts
 
 
-def _traffic(
-    slots: Tensor, rates: Tensor, drafts: Tensor, length: Tensor, limit: Tensor, most: Tensor, rows: int
-) -> tuple[int, int]:
+def _traffic(slots: Tensor, drafts: Tensor, rows: int, **others: Any) -> tuple[int, int]:
     """The state of each request once: programs read it together, and it stays in the cache."""
     requests, block = slots.shape[0], drafts.shape[1]
     return requests * (16 + block * 8), requests * 4 + rows * 16

@@ -65,9 +65,7 @@ def window_slots(
     return out
 
 
-def _traffic(
-    positions: Tensor, slot: Tensor, table: Tensor, first: Tensor, block_entries: int, window: int
-) -> tuple[int, int]:
+def _traffic(positions: Tensor, block_entries: int, window: int, **others: Any) -> tuple[int, int]:
     """Position, slot, lowest position and the table entries of the blocks a window meets."""
     rows = positions.shape[0]
     return rows * (12 + 4 * (window // block_entries + 1)), rows * window * 4

@@ -112,7 +112,7 @@ def compress_update(value: Tensor, gate: Tensor, state: Tensor, rows: Rows, rati
     return latent
 
 
-def _traffic(value: Tensor, gate: Tensor, state: Tensor, rows: Rows, ratio: int) -> tuple[int, int]:
+def _traffic(value: Tensor, state: Tensor, ratio: int, **others: Any) -> tuple[int, int]:
     """Rows shared evenly by all requests: each row is read for its group, and found in the cache when it becomes state;
     a request's first group has terms of the state."""
     (count, width), requests = value.shape, state.shape[0] - 1

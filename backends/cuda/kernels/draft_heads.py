@@ -109,15 +109,7 @@ def _require_plain(weight: PackedWeight) -> None:
         )
 
 
-def _traffic(
-    base: Tensor,
-    hidden: Tensor,
-    previous: Tensor,
-    embedding: PackedWeight,
-    head: PackedWeight,
-    proj: Tensor,
-    temperature: float,
-) -> tuple[int, int]:
+def _traffic(base: Tensor, hidden: Tensor, head: PackedWeight, proj: Tensor, **others: Any) -> tuple[int, int]:
     """The head's tile is read once, for the programs that share it run together; embeddings stay in the cache."""
     rows, vocab = base.shape
     small = hidden.numel() * 2 + rows * head.shape[1] * 2 + proj.numel() * 4 + rows * 4

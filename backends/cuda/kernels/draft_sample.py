@@ -122,17 +122,7 @@ def _draw(
     return token
 
 
-def _traffic(
-    logits: Tensor,
-    temperature: Tensor,
-    top_p: Tensor,
-    top_k: Tensor,
-    min_p: Tensor,
-    seed: Tensor,
-    position: Tensor,
-    coupled: bool,
-    filtered: bool,
-) -> tuple[int, int]:
+def _traffic(logits: Tensor, filtered: bool, **others: Any) -> tuple[int, int]:
     """Beside `measure`, the logits once and one chunk of the weights a row."""
     size = logits.numel() * 4
     return measured_bytes(logits, filtered) + size, size + logits.shape[0] * 4

@@ -98,7 +98,7 @@ def engram_context(rows: Rows, vocabulary: Tensor, history: Tensor, pad: int, n:
     return context
 
 
-def _traffic(rows: Rows, vocabulary: Tensor, history: Tensor, pad: int, n: int) -> tuple[int, int]:
+def _traffic(rows: Rows, n: int, **others: Any) -> tuple[int, int]:
     """Both launches read the rows and gather from the map; the history of every row is counted as read and written."""
     count = rows.ids.shape[0]
     return 4 * count * (2 * 5 + 2 + n - 1), 4 * count * (n + 1)

@@ -32,7 +32,7 @@ def hc_step(
     return mixed, x, xq, run_finish(mixed, partial, weights, (x, norm_weight, xq))
 
 
-def _traffic(y: Tensor, trunk: Tensor, mix: HcMix, weights: HcWeights, norm_weight: Tensor) -> tuple[int, int]:
+def _traffic(y: Tensor, trunk: Tensor, weights: HcWeights, **others: Any) -> tuple[int, int]:
     """Collapsed rows and partial sums are written and read once; weights stay in the cache."""
     rows, m, width = trunk.shape
     between = 4 * empty_partial(trunk.to("meta")).numel() + 2 * rows * width

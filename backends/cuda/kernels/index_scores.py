@@ -148,9 +148,7 @@ def index_scores(
     return out
 
 
-def _traffic(
-    q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, lens: Tensor, width: int
-) -> tuple[int, int]:
+def _traffic(q: QTensor, w: Tensor, cache: KVCache, table: Tensor, width: int, **others: Any) -> tuple[int, int]:
     """Queries once, and the keys of as many requests as there can be, as if all of the width were seen.
 
     Programs that read the same keys for other rows of a request are neighbours in time and find them in the cache.

@@ -78,9 +78,7 @@ def index_scores_at(
     return out
 
 
-def _traffic(
-    q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, entries: Tensor
-) -> tuple[int, int]:
+def _traffic(q: QTensor, w: Tensor, cache: KVCache, entries: Tensor, **others: Any) -> tuple[int, int]:
     """Queries once (each tile of a row finds them in the cache), and each entry's key; rows of a chunk that ask for the
     same keys find them in L2, which holds the keys of a million tokens."""
     places = entries.numel()

@@ -168,9 +168,7 @@ def moe_dispatch(xq: QTensor, experts: Tensor, weights: Tensor, row_slot: Tensor
     return batch
 
 
-def _traffic(
-    xq: QTensor, experts: Tensor, weights: Tensor, row_slot: Tensor, local: tuple[int, int]
-) -> tuple[int, int]:
+def _traffic(xq: QTensor, experts: Tensor, local: tuple[int, int], **others: Any) -> tuple[int, int]:
     """As if all pairs stayed here.  Ids are read again for each launch; counts stay in L2."""
     (rows, k), width = experts.shape, xq.shape[1]
     row, pairs = width + width // 32, rows * k

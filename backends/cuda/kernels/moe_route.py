@@ -189,9 +189,7 @@ def moe_route(
     return chosen, weight
 
 
-def _traffic(
-    x: Tensor, gate: PackedWeight, bias: Tensor, bias_vl: Tensor, roles: Tensor, k: int, scaling: float
-) -> tuple[int, int]:
+def _traffic(x: Tensor, gate: PackedWeight, k: int, **others: Any) -> tuple[int, int]:
     """Rows and gate once: tiles of one row share it in L2.  Sums of parts are written and read again."""
     (rows, depth), experts = x.shape, gate.shape[0]
     parts, taken = _parts(rows, depth)

@@ -35,7 +35,7 @@ def penalize_logits(logits: Tensor, row: Tensor, token: Tensor, repetition: Tens
     launch(_penalize, grid, logits, logits.stride(0), row, token, repetition, minus, entries, BLOCK=BLOCK, num_warps=4)
 
 
-def _traffic(logits: Tensor, row: Tensor, token: Tensor, repetition: Tensor, minus: Tensor) -> tuple[int, int]:
+def _traffic(row: Tensor, **others: Any) -> tuple[int, int]:
     """A sector for each logit."""
     return row.shape[0] * (16 + SECTOR), row.shape[0] * SECTOR
 

@@ -65,9 +65,7 @@ def process_logits(
     return out
 
 
-def _traffic(
-    logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, filtered: bool, min_p: Tensor | None = None
-) -> tuple[int, int]:
+def _traffic(logits: Tensor, filtered: bool, **others: Any) -> tuple[int, int]:
     """Beside `measure`, the logits once."""
     return measured_bytes(logits, filtered) + logits.numel() * 4, logits.numel() * 4
 

@@ -85,16 +85,7 @@ def sample(
     return token, raw, logprob
 
 
-def _traffic(
-    logits: Tensor,
-    temperature: Tensor,
-    top_p: Tensor,
-    top_k: Tensor,
-    seed: Tensor,
-    position: Tensor,
-    filtered: bool,
-    min_p: Tensor | None = None,
-) -> tuple[int, int]:
+def _traffic(logits: Tensor, filtered: bool, **others: Any) -> tuple[int, int]:
     """Beside `measure`, one chunk a row."""
     rows = logits.shape[0]
     return measured_bytes(logits, filtered) + rows * 4 * SMALLEST_CHUNK, rows * 12

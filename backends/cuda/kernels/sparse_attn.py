@@ -29,14 +29,7 @@ def sparse_attn(
 
 
 def _traffic(
-    q: Tensor,
-    window: KVCache,
-    window_slots: Tensor,
-    main: KVCache | None,
-    main_slots: Tensor | None,
-    sink: Tensor,
-    scale: float,
-    hint: str,
+    q: Tensor, window: KVCache, window_slots: Tensor, main: KVCache | None, main_slots: Tensor | None, **others: Any
 ) -> tuple[int, int]:
     return traffic(q, window, window_slots, main, main_slots, q.numel() * 2)
 

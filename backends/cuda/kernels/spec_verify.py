@@ -316,21 +316,7 @@ def _sum_masses(
     )  # fmt: skip
 
 
-def _traffic(
-    logits: Tensor,
-    temperature: Tensor,
-    top_p: Tensor,
-    top_k: Tensor,
-    min_p: Tensor,
-    seed: Tensor,
-    position: Tensor,
-    forced: Tensor,
-    drafts: Tensor,
-    proposal: Tensor,
-    draft_row: Tensor,
-    coupled: bool,
-    filtered: bool,
-) -> tuple[int, int]:
+def _traffic(logits: Tensor, coupled: bool, filtered: bool, **others: Any) -> tuple[int, int]:
     """Beside `measure`, proposals twice and logits once where drafts are rejected; the last kernel reads a chunk."""
     judged = 0 if coupled else 3 * logits.numel() * 4
     return measured_bytes(logits, filtered) + judged, logits.shape[0] * 16

@@ -42,7 +42,7 @@ def swiglu_quant(gate: Tensor, up: Tensor, limit: float, weight: Tensor | None =
     return q
 
 
-def _traffic(gate: Tensor, up: Tensor, limit: float, weight: Tensor | None = None) -> tuple[int, int]:
+def _traffic(gate: Tensor, weight: Tensor | None = None, **others: Any) -> tuple[int, int]:
     weights = 0 if weight is None else weight.numel() * 4
     return gate.numel() * 4 + weights, _rows.quantised_bytes(gate.numel(), QFormat.MXFP8)
 
