@@ -3,8 +3,9 @@
     ci/device_report.sh BACKEND [--out docs/reports] [--quick]
 
 Steps: what is installed; conformance up to L2 (L3 where the port states floors), batch invariance and graph replay
-among it; parity of a recording of the small model made on the host's CPU; each op at official shapes against the
-copy and matrix-product rates measured in the same run.  A step that fails is in the report and the status is 1.
+among it; parity of two recordings of the small model on a CPU, the one that comes with the sources and one made on
+this host; each op at official shapes against the copy and matrix-product rates measured in the same run.  A step that
+fails is in the report and the status is 1.
 An emulated device is refused: its results say nothing about hardware.
 """
 
@@ -36,6 +37,7 @@ from tools.kernels.filled import Canonical, fill
 from tools.kernels.floors import floor, size
 from tools.kernels.workloads import BATCHES, PHASES, Maker, Phase, Workload, workloads
 
+BUNDLED = Path(__file__).parent / "traces" / "nano-cpu"
 PROMPTS = ("In the beginning", "Who are you?", "And it came to pass in the days of")
 COPY_BYTES, SQUARE, ROUNDS = 1 << 30, 8192, 20
 SHARE_OF_MEMORY = 0.6  # a workload that needs more of what is free is left out, and named
@@ -75,18 +77,19 @@ def conformance(backend: str, quick: bool, floors: bool) -> dict[str, Any]:
 
 
 def parity(backend: str) -> dict[str, Any]:
-    """A recording of the small model on the host's CPU, replayed on the device call by call and freely."""
+    """Recordings of the small model on a CPU, replayed on the device call by call and freely."""
     with tempfile.TemporaryDirectory() as folder:
-        prompts, trace = Path(folder) / "prompts.txt", str(Path(folder) / "host.trace")
+        prompts, trace = Path(folder) / "prompts.txt", Path(folder) / "host.trace"
         prompts.write_text("\n".join(PROMPTS) + "\n", encoding="utf-8")
-        recorded = ["parity", "record", "--backend", "cpu", "--prompts", str(prompts), "--out", trace, "--json"]
+        recorded = ["parity", "record", "--backend", "cpu", "--prompts", str(prompts), "--out", str(trace), "--json"]
         tandem(*recorded, backend="cpu")
         found: dict[str, Any] = {}
-        for mode in ("local", "free"):
-            out = str(Path(folder) / mode)
-            tandem("parity", "replay", trace, "--mode", mode, "--out", out, "--json", backend=backend)
-            found[mode] = tandem("parity", "diff", trace, out, "--json", backend="cpu")
-        return {"ok": all(found[mode]["status"] == 0 for mode in found), **found}
+        for name, source in (("bundled", BUNDLED), ("host", trace)):
+            for mode in ("local", "free"):
+                out = str(Path(folder) / f"{name}-{mode}")
+                tandem("parity", "replay", str(source), "--mode", mode, "--out", out, "--json", backend=backend)
+                found[f"{name} {mode}"] = tandem("parity", "diff", str(source), out, "--json", backend="cpu")
+        return {"ok": all(judged["status"] == 0 for judged in found.values()), "replays": found}
 
 
 def timed(call: Callable[[], Any], backend: Backend, rounds: int = ROUNDS) -> list[float]:
@@ -168,6 +171,8 @@ def page(report: dict[str, Any]) -> str:
     """The report as text."""
     device, ceiling = report["device"], report["ceilings"]
     lines = [f"# {report['title']}", "", f"*Run on device* on {report['date']} by `ci/device_report.sh`.", ""]
+    if report["quick"]:
+        lines += ["A trial (`--quick`): few checks, small ceilings, batch 1 only.", ""]
     lines += ["| fact | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in device.items()), ""]
     for name in ("conformance", "parity", "benchmarks"):
         step = report[name]
@@ -175,6 +180,8 @@ def page(report: dict[str, Any]) -> str:
         lines += [f"- {key}: {value}" for key, value in step.items() if key in ("level", "checks", "skipped", "error")]
         lines += [f"- {entry}" for entry in step.get("failed", [])]
         lines += [f"- engine, {case}: {state}" for case, state in step.get("engine", {}).items()]
+        replays = step.get("replays", {}).items()
+        lines += [f"- {replay}: {'differs' if judged['status'] else 'holds'}" for replay, judged in replays]
         lines += [f"- left out: {entry}" for entry in step.get("left_out", [])]
         lines.append("")
     copy, product = ceiling.get("copy", 0.0), ceiling.get("matmul_bf16", 0.0)

@@ -145,8 +145,9 @@ def bad_logits(h: EngineHarness) -> None:
     """NaN in the logits of a row that verifies a draft ends that request after the tokens before it, and no other."""
     forced = Job(tokens(21, 6), greedy(30, structured=_regex(FORCED)))
     asked = [Job(tokens(22, 9), greedy(20)), forced, Job(tokens(23, 4), greedy(30, structured=_regex(PAIRS)))]
-    want = drafting(h).run(asked)
     driver = drafting(h)
+    # From here on the grammars are compiled: the requests run in the order in which they are added.
+    want = driver.run(asked)
     broken = driver.parts.runner.model = _Damages(driver)
     requests = [driver.add(job) for job in asked]
     while (known := driver.drawn(requests[1])) < 5:

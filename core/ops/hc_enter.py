@@ -41,8 +41,8 @@ def hc_enter(
 def _random(seed: int, rows: int) -> dict[str, Any]:
     draw = Draw(seed)
     return {
-        "trunk": draw.bf16(rows, 4, 96),
+        "trunk": draw.bf16(rows, 4, 64),
         "pre_prev": draw.f32(rows, 4),
-        "weights": case_weights(draw, 4, 96),
-        "norm_weight": draw.f32(96),
+        "weights": case_weights(draw, 4, 64),
+        "norm_weight": draw.f32(64),
     }

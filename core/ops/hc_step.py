@@ -39,7 +39,7 @@ def hc_step(
 
 @case("hc_step", "random", ROWS)
 def _random(seed: int, rows: int) -> dict[str, Any]:
-    return _arguments(seed, rows, 96)
+    return _arguments(seed, rows, 64)
 
 
 @case("hc_step", "more-rows-than-a-tile")

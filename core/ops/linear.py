@@ -91,5 +91,5 @@ for _x, _w, _out in itertools.product(
 def _deep(seed: int) -> dict[str, Any]:
     """More terms than one tile of a sum holds, and outputs of several tiles."""
     draw = Draw(seed)
-    weight = draw.weight(WeightKind.LINEAR, QFormat.FP8_BLOCK32, 300, 1056)
+    weight = draw.weight(WeightKind.LINEAR, QFormat.FP8_BLOCK32, 160, 1056)
     return {"x": draw.quantised(QFormat.MXFP8, 3, 1056), "weight": weight, "out_dtype": torch.float32}

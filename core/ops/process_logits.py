@@ -105,4 +105,4 @@ def unusable_rows(seed: int) -> dict[str, Any]:
 @case("process_logits", "large_vocabulary")
 def large_vocabulary(seed: int) -> dict[str, Any]:
     """More tokens than one tile holds, and a top-k of some hundreds."""
-    return sampling_arguments(normal_logits(seed, 3, 9001, 1.0), 1.0, 0.95, 700)
+    return sampling_arguments(normal_logits(seed, 2, 9001, 1.0), 1.0, 0.95, 700)

@@ -74,4 +74,4 @@ def _weighted(seed: int) -> dict[str, Any]:
 def _wide(seed: int) -> dict[str, Any]:
     """Rows of several tiles."""
     draw = Draw(seed)
-    return {"x": draw.bf16(3, 4128, scale=5.0), "weight": draw.f32(4128), "eps": 1e-6, "quant": True}
+    return {"x": draw.bf16(2, 4128, scale=5.0), "weight": draw.f32(4128), "eps": 1e-6, "quant": True}

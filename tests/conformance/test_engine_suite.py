@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from tandem.contract.backend import Array
 from tandem.contract.opspec import OP_TABLE, OpFunction
 from tandem.contract.types import KVCache
 from tandem.engine.scheduler import Scheduler
+from tandem.structured.compiler import Compiler
 
 Tensor = torch.Tensor
 CHECKS = dict(checks())
@@ -182,6 +184,15 @@ def test_a_failed_step_that_is_only_taken_back_is_caught(monkeypatch: pytest.Mon
     monkeypatch.setattr(Scheduler, "abandon", lambda scheduler, plan: scheduler.rollback(plan))
     with EngineHarness(CpuBackend(use_native=True)) as harness, pytest.raises(Mismatch, match="after a failed step"):
         CHECKS["failed-step"](harness)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.05, 0.5])
+def test_damage_meets_its_request_however_long_a_grammar_takes(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Compiler._make
+    monkeypatch.setattr(Compiler, "_make", lambda compiler, key: (time.sleep(seconds), made(compiler, key))[1])
+    with EngineHarness(CpuBackend(use_native=True)) as harness:
+        CHECKS["bad-logits"](harness)
 
 
 @pytest.mark.slow
