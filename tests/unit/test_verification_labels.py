@@ -56,7 +56,6 @@ def sample(tmp_path: Path) -> Iterator[type]:
 
 def test_labels() -> None:
     assert labelled("L1", EMULATED) == "L1 (emulated)" and labelled("L1", RUN_ON_DEVICE) == "L1"
-    assert labelled("none", EMULATED) == "none"
 
 
 def test_a_report_says_it(sample: type) -> None:
@@ -66,6 +65,8 @@ def test_a_report_says_it(sample: type) -> None:
     assert next(page(report)).endswith(": emulated")
     written = report.to_json()
     assert (written["verification"], written["shown"]) == ("emulated", "L0 (emulated)")
+    part = run(sample(use_native=False), "L0", case="memory/")
+    assert (part.claim, part.shown) == ("none", "none")  # no level is shown, so there is nothing to label
 
 
 def test_a_table_says_it_and_proves_nothing_of_a_device(sample: type) -> None:
