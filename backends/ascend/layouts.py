@@ -3,15 +3,15 @@
 Activations are canonical: row-major codes [T, K], row-major scales [T, K/32].  For weights:
 
 ``ascend.mx8`` (fp8_block32): codes uint8 [.., N, K64], row-major, rows filled up with zero codes to a multiple of 64;
-scales uint8 [.., N, K64/32], row-major, the byte of a block of 32 x 32 repeated for each of its rows, filled up with 127.
-ND2NZ brings a tile of codes to L1 in fractals of 16 rows x 32 bytes; DN2NZ over pairs of scale bytes (as 16-bit
+scales uint8 [.., N, K64/32], row-major, the byte of a block of 32 x 32 repeated for each of its rows, filled up with
+127.  ND2NZ brings a tile of codes to L1 in fractals of 16 rows x 32 bytes; DN2NZ over pairs of scale bytes (as 16-bit
 elements) brings the scales in fractals of 16 rows x 2 bytes, which is why their number is even; `MmadMx` sums over
 multiples of 64.
 
-``ascend.mx4`` (mxfp4): codes uint8 [.., K64/32, N, 16]: the 16 bytes of a row's group of 32 elements, row by row, group
-by group.  A vector core widens 16 bytes to 32 where they lie and so gets the fractals of L1 without moving anything.
-Scales as above, plus 6: the widened code of e2m1 magnitude m is the e4m3 code m << 2, which stands for 2^-6 of its value,
-subnormals included.  255 (NaN) stays 255.
+``ascend.mx4`` (mxfp4): codes uint8 [.., K64/32, N, 16]: the 16 bytes of a row's group of 32 elements, row by row,
+group by group.  A vector core widens 16 bytes to 32 where they lie and so gets the fractals of L1 without moving
+anything.  Scales as above, plus 6: the widened code of e2m1 magnitude m is the e4m3 code m << 2, which stands for 2^-6
+of its value, subnormals included.  255 (NaN) stays 255.
 
 Rows are never filled up: the cube is told how many rows a tile has.
 """
@@ -56,7 +56,7 @@ def pack_mx4(codes: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         raise LayoutError(
             "an fp4 weight has scales that backend 'ascend' does not store",
             where=f"scales of shape {tuple(scale.shape)}",
-            why=f"the largest byte is {int(scale[scale != NAN].max())}; bytes are stored plus {FP4_OFFSET}, up to {NAN - 1}",
+            why=f"the largest byte is {int(scale[scale != NAN].max())}, they are stored plus {FP4_OFFSET}, up to {NAN - 1}",
             fix="check the checkpoint: these scales are above 2^121",
         )
     depth = padded_depth(codes.shape[-1] * 2)
