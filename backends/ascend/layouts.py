@@ -52,11 +52,12 @@ def pack_mx4(codes: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     Raises:
         LayoutError: a scale is so large that its stored byte does not exist.
     """
-    if bool(((scale > NAN - 1 - FP4_OFFSET) & (scale != NAN)).any()):
+    largest = int(torch.where(scale == NAN, 0, scale).max())
+    if largest + FP4_OFFSET >= NAN:
         raise LayoutError(
             "an fp4 weight has scales that backend 'ascend' does not store",
             where=f"scales of shape {tuple(scale.shape)}",
-            why=f"the largest byte is {int(scale[scale != NAN].max())}, they are stored plus {FP4_OFFSET}, up to {NAN - 1}",
+            why=f"the largest byte is {largest}, and {FP4_OFFSET} more has to fit below {NAN}",
             fix="check the checkpoint: these scales are above 2^121",
         )
     depth = padded_depth(codes.shape[-1] * 2)
