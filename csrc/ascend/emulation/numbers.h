@@ -26,7 +26,7 @@ enum class RoundMode {
 
 }  // namespace AscendC
 
-namespace ascend_emulation {
+namespace tandem::emulation {
 
 template <typename To, typename From>
 inline To bit_cast(const From &from) {
@@ -131,24 +131,26 @@ inline uint16_t narrow_to_bfloat16(float x) {
   return uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-}  // namespace ascend_emulation
+}  // namespace tandem::emulation
 
 // Storage with the names of the device's types. Arithmetic goes through float, with one rounding to
 // the nearest, as documented for bfloat16_t.
 struct bfloat16_t {
   uint16_t bits;
   bfloat16_t() = default;
-  bfloat16_t(float x) : bits(ascend_emulation::narrow_to_bfloat16(x)) {}
-  operator float() const { return ascend_emulation::widen_bfloat16(bits); }
+  bfloat16_t(float x) : bits(tandem::emulation::narrow_to_bfloat16(x)) {}
+  operator float() const { return tandem::emulation::widen_bfloat16(bits); }
 };
 
 struct half {
   uint16_t bits;
   half() = default;
   half(float x)
-      : bits(uint16_t(ascend_emulation::encode(ascend_emulation::kHalf, x,
-                                               AscendC::RoundMode::CAST_RINT, false))) {}
-  operator float() const { return float(ascend_emulation::decode(ascend_emulation::kHalf, bits)); }
+      : bits(uint16_t(tandem::emulation::encode(tandem::emulation::kHalf, x,
+                                                AscendC::RoundMode::CAST_RINT, false))) {}
+  operator float() const {
+    return float(tandem::emulation::decode(tandem::emulation::kHalf, bits));
+  }
 };
 
 struct fp8_e4m3fn_t {

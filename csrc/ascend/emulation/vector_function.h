@@ -1,0 +1,47 @@
+// Register-level vector functions (VF): the call, what runs, and the faults of its use.
+//
+// Written from the pages "asc_vf_call" and "函数执行空间限定符" of the public documentation. A core
+// runs one such function at a time, from its first instruction to its last, so one state is enough.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cores.h"
+#include "fault.h"
+
+namespace tandem::emulation {
+
+struct VectorFunction {
+  bool running = false;
+  uint64_t registers = 0;  // made so far, by any function
+
+  uint64_t new_register() {
+    require("RegTensor");
+    return ++registers;
+  }
+
+  void require(const char *what) const {
+    if (!running)
+      fail("outside-vector-function", "call it from a __simd_vf__ function started by asc_vf_call",
+           "%s is used where no register-level vector function runs", what);
+  }
+};
+
+inline VectorFunction vector_function;
+
+// Faults do not return here, so the state is put back by the destructor.
+class RunningVectorFunction {
+ public:
+  RunningVectorFunction();
+  ~RunningVectorFunction() { vector_function.running = false; }
+  RunningVectorFunction(const RunningVectorFunction &) = delete;
+  RunningVectorFunction &operator=(const RunningVectorFunction &) = delete;
+};
+
+// What may be passed to a vector function: checked pointers and plain numbers, by value.
+template <typename T>
+inline constexpr bool kPassable =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_trivially_copyable_v<T>;
+
+}  // namespace tandem::emulation
