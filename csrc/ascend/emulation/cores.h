@@ -43,6 +43,7 @@ struct Core {
   CrossFlag *cross_sets;   // sets of modes 0, 1, 2 that wait for other cores, by [mode][id]
   uint32_t ub_top;         // bytes of UB that tensors of this launch reach to
   uint8_t atomic;          // SetAtomic*: 0 none, 1 add, 2 max, 3 min
+  uint64_t control;        // CTRL, SetCtrlSpr: bits 48 and 60 say whether conversions saturate
   void *pipe;              // the TPipe of the kernel
   const char *late_fault;  // what a destructor found wrong, where it cannot throw
   pipe_t element_pipe;     // of p[i]: PIPE_S, and PIPE_V inside of a vector function

@@ -9,8 +9,9 @@ namespace tandem::emulation {
 
 struct Core;
 
-enum class Space : uint8_t { GM, UB, L1, L0A, L0B, L0C, BT, FB };
-constexpr int kLocalSpaces = 7;  // all but GM
+// L0A_MX and L0B_MX hold the scales of L0A and L0B, a sixteenth of their size.
+enum class Space : uint8_t { GM, UB, L1, L0A, L0B, L0C, BT, FB, L0A_MX, L0B_MX };
+constexpr int kLocalSpaces = 9;  // all but GM
 
 const char *space_name(Space space);
 
