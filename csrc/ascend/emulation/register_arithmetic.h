@@ -34,6 +34,30 @@ struct ExpSpecificMode {
 
 namespace tandem::emulation {
 
+// Division by zero is not documented: a fault. The one quotient that does not fit keeps its low bits.
+template <typename T>
+T divided(T a, T b) {
+  if (b == 0)
+    fail("undefined-result", "do not select lanes whose divisor is 0", "Div divides integers by 0");
+  return b == T(-1) && std::is_signed_v<T> ? T(0 - uint64_t(a)) : T(a / b);
+}
+
+// dst = a * b + c with one rounding; integers keep the low bits.
+template <typename T>
+void fused(const char *what, RegTensor<T> &dst, const RegTensor<T> &left,
+           const RegTensor<T> &right, const RegTensor<T> &addend, const MaskReg &mask) {
+  const auto a = lanes_of<T>(left);
+  const auto b = lanes_of<T>(right);
+  const auto c = lanes_of<T>(addend);
+  const auto term = [&](int i) {
+    if constexpr (std::is_same_v<T, float>)
+      return std::fma(a[i], b[i], c[i]);
+    else
+      return wrapped_add(wrapped_multiply(a[i], b[i]), c[i]);
+  };
+  write_selected<T, MaskMergeMode::ZEROING>(what, dst, mask, term, left, right, addend);
+}
+
 template <auto mode>
 constexpr bool keeps_subnormals() {
   if constexpr (std::is_same_v<decltype(mode), const AscendC::Reg::DivSpecificMode *>)

@@ -11,7 +11,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "numbers.h"
+
+#include "core.h"
 #include "vector_function.h"
 
 namespace tandem::emulation {
@@ -75,7 +76,7 @@ struct Register {
   Sources sources;
   uint64_t identity;
 
-  Register() : identity(vector_function.new_register()) {}
+  Register() : identity(vector_function.new_register()) { std::memset(bytes, 0xFF, sizeof bytes); }
   Register(const Register &) = default;
   Register &operator=(const Register &) = delete;  // documented is Move
 };
@@ -87,6 +88,8 @@ namespace AscendC {
 enum class CMPMODE { LT = 0, GT, EQ, LE, GE, NE };
 
 constexpr uint32_t GetVecLen() { return emulation::kRegisterBytes; }
+
+namespace emulation = ::tandem::emulation;
 
 namespace Reg {
 
@@ -167,13 +170,17 @@ constexpr void check_type() {
 // Bytes of the lanes that a mask selects; a mask that does not define them is a fault.
 inline ByteSet selected_bytes(const MaskReg &mask, int size, const char *what) {
   const uint64_t lowest = lowest_bits(size);
-  if (!covers(mask.known, wordwise([&](int) { return lowest; }))) undefined_mask(what, size);
-  const uint64_t ones = size == 64 ? ~0ull : (1ull << size) - 1;
+  if (!covers(mask.known, wordwise([&](int) { return lowest; })))
+    fail("uninitialised-mask", "make the mask for the type that the operation works on",
+         "%s reads bits of a mask that were never set, or not for elements of %d bytes", what, size);
+  const uint64_t ones = (1ull << size) - 1;
   return wordwise([&](int i) { return (mask.bits[i] & lowest) * ones; });
 }
 
 inline void require_known(const Register &reg, const ByteSet &bytes, const char *what) {
-  if (!covers(reg.known, bytes)) uninitialised_register(what);
+  if (!covers(reg.known, bytes))
+    fail("uninitialised-read", "load or compute all lanes that the mask selects first",
+         "%s uses lanes of a register that were never written", what);
 }
 
 template <typename T>

@@ -15,6 +15,7 @@ namespace tandem::emulation {
 struct VectorFunction {
   bool running = false;
   uint64_t registers = 0;  // made so far, by any function
+  int bytes_wait = 0;      // helper registers of unaligned stores that still hold bytes
 
   uint64_t new_register() {
     require("RegTensor");
@@ -30,11 +31,12 @@ struct VectorFunction {
 
 inline VectorFunction vector_function;
 
-// Faults do not return here, so the state is put back by the destructor.
 class RunningVectorFunction {
  public:
   RunningVectorFunction();
   ~RunningVectorFunction() { vector_function.running = false; }
+  // What must hold when the function returns.
+  void finish() const;
   RunningVectorFunction(const RunningVectorFunction &) = delete;
   RunningVectorFunction &operator=(const RunningVectorFunction &) = delete;
 };
