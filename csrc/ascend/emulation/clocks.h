@@ -51,8 +51,13 @@ struct Agent {
   // PipeBarrier stands between them.
   bool in_order;
 
-  // Everything up to here is complete for whoever joins the result.
-  Clock release();
+  // A message that says: all accesses of this pipe up to here are complete, and so is all that it
+  // relied on.
+  Clock release() {
+    Clock message = seen;
+    message.complete[index] = now++;
+    return message;
+  }
   void acquire(const Clock &message) { seen.join(message); }
 };
 

@@ -25,5 +25,5 @@
 #include "fault.h"
 #include "fiber.h"
 #include "memory.h"
+#include "numbers.h"
 #include "pointers.h"
-#include "types.h"

@@ -1,6 +1,7 @@
 // The cores of the emulated device and what a launch knows of them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "clocks.h"
@@ -12,7 +13,7 @@ constexpr int kCubeCores = 2;
 constexpr int kVectorCores = 4;
 constexpr int kFlags = 8;        // event ids of a pair of pipes
 constexpr int kCrossFlags = 32;  // ids of cross-core flags, of mode 4 on a cube core
-constexpr int kFlagCount = 16;   // a cross-core flag counts to 15
+constexpr int kFlagCount = 15;   // what a cross-core flag counts to
 
 enum class CoreType : uint8_t { cube, vector };
 
@@ -27,6 +28,14 @@ struct CrossFlag {
   uint32_t first = 0;
   uint32_t count = 0;
   Clock messages[kFlagCount];
+
+  void push(const Clock &message) { messages[(first + count++) % kFlagCount] = message; }
+  const Clock &pop() {
+    const Clock &message = messages[first];
+    first = (first + 1) % kFlagCount;
+    --count;
+    return message;
+  }
 };
 
 struct Block;
@@ -38,11 +47,11 @@ struct Core {
   Block *block;
   Memory memories[kLocalSpaces];
   Agent agents[kPipes];
-  Flag *flags;             // [source pipe][destination pipe][id]
-  CrossFlag *cross_flags;  // [0: modes 0, 1, 2; 1: mode 4][id]
-  CrossFlag *cross_sets;   // sets of modes 0, 1, 2 that wait for other cores, by [mode][id]
-  uint32_t ub_top;         // bytes of UB that tensors of this launch reach to
-  uint8_t atomic;          // SetAtomic*: 0 none, 1 add, 2 max, 3 min
+  Flag flags[kPipes][kPipes][kFlags];     // [source][destination][id]
+  CrossFlag cross_flags[2][kCrossFlags];  // [0: modes 0, 1, 2; 1: mode 4][id]
+  CrossFlag cross_sets[3][kCrossFlags];   // [mode][id]: sets that wait for those of other cores
+  uint32_t ub_top;                        // bytes of UB that tensors of this launch reach to
+  uint8_t atomic;                         // SetAtomicAdd: an `Atomic` of copy.h
   uint64_t control;        // CTRL, SetCtrlSpr: bits 48 and 60 say whether conversions saturate
   void *pipe;              // the TPipe of the kernel
   const char *late_fault;  // what a destructor found wrong, where it cannot throw
@@ -76,6 +85,10 @@ extern Core *current_core;
 extern Launch *current_launch;
 inline Core &core() { return *current_core; }
 inline Launch &the_launch() { return *current_launch; }
+
+// A core by its index, and its name in texts: "AIV 1 of block 0".
+Core &core_at(uint32_t index);
+void describe_core(const Core &which, char *text, size_t bytes);
 
 // GetBlockIdx: vector cores of a mixed kernel count block * 2 + sub block.
 int64_t block_index();

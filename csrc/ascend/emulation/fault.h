@@ -26,3 +26,9 @@ const char *last_fault();
 void remember_fault(const Fault &fault);
 
 }  // namespace tandem::emulation
+
+// The modelled instructions are in namespace AscendC, as documented, and use this one by its short
+// name.
+namespace AscendC {
+namespace emulation = tandem::emulation;
+}

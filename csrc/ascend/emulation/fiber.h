@@ -14,6 +14,8 @@ class FiberGroup {
   virtual void run(uint32_t index) = 0;
   // Called before a fiber starts and each time before it goes on: set what "current" means.
   virtual void enter(uint32_t index) = 0;
+  // Called when none of them runs: after one has waited or ended.
+  virtual void leave() {}
   // How a fiber is called in the text of a deadlock.
   virtual void describe(uint32_t index, char *text, uint32_t bytes) const = 0;
 

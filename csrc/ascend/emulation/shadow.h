@@ -42,6 +42,8 @@ class Shadow {
   // `initialised`: bytes count as written before the launch (global memory).
   void create(uint64_t bytes, bool initialised);
   void release();
+  // Nobody has written or read anything.
+  void reset();
 
   // Check an access by `agent` and record it.
   Conflict access(uint64_t offset, uint64_t bytes, Access access, const Agent &agent,
@@ -64,9 +66,12 @@ class Shadow {
 
 uint32_t epoch_agent(uint32_t epoch);
 
-// Stamps start here in the next launch; all earlier ones lie before it. May forget the sets of
-// readers and then asks (returns true) that all shadows of global memory be made anew.
-bool begin_epochs(uint32_t *first_stamp);
-void end_epochs(uint32_t last_stamp);
+// The first stamp of a launch: everything of earlier launches lies before it. `end_epochs` takes
+// the highest stamp used.
+uint32_t begin_epochs();
+void end_epochs(uint32_t highest);
+// Whether stamps or sets of readers run out: then call `forget_epochs` and create all shadows anew.
+bool epochs_exhausted();
+void forget_epochs();
 
 }  // namespace tandem::emulation
