@@ -1,6 +1,6 @@
 """Copies between host and device through a ring of pinned memory, in the order of the device's queue.
 
-Nothing here knows CUDA: a queue copies and marks places in its order, so the ring is tested with one that runs late.
+A queue copies and marks places in its order, whoever makes it, so the ring is tested with one that runs late.
 """
 
 from __future__ import annotations

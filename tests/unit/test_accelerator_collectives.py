@@ -1,4 +1,4 @@
-"""Collectives of the CUDA backend between two processes on the host, over gloo."""
+"""Collectives between two processes on the host, over gloo."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RANK = """
 import sys
 import torch
 import torch.distributed as dist
-from tandem.backends.cuda.collectives import Collectives
+from tandem.accelerator.collectives import Collectives
 from tandem.errors import CapacityError, ContractError
 
 rank = int(sys.argv[1])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.late_queue import LateQueue
 
-from tandem.backends.cuda.staging import Ring, Staging
+from tandem.accelerator.staging import Ring, Staging
 
 
 def staging(size: int) -> tuple[Staging, LateQueue]:

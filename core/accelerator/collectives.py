@@ -1,9 +1,9 @@
-"""Collectives between the ranks of one model, over torch.distributed: NCCL on devices, gloo in tests.
+"""Collectives between the ranks of one model, over torch.distributed: the vendor's library on devices, else gloo.
 
-The contract has no collectives yet (docs/CONTRACT.md, `L2+ep`), so nothing outside this backend may use these.  All
+The contract has no collectives yet (docs/CONTRACT.md, `L2+ep`), so nothing but backends and tests may use these.  All
 are queued in the order of the device's queue and have fixed shapes, so that they can be captured.  Every rank must
 call the same collectives in the same order; each keeps a log of its calls, and `check_order` compares the logs, which
-finds the call where two ranks parted instead of a hang later.  Run over gloo by tests; never run over NCCL.
+finds the call where two ranks parted instead of a hang later.  Run over gloo by tests; never run on devices.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tandem.accelerator.runtime import HOST_TRANSPORT
 from tandem.errors import CapacityError, ContractError
 
 Tensor = torch.Tensor
@@ -28,7 +29,7 @@ class Collectives:
     Args:
         rank, world: this rank and the number of ranks.
         store: a ``torch.distributed`` store, where ranks meet.
-        transport: ``nccl``, or ``gloo`` on the host.
+        transport: what torch.distributed calls the library, `Runtime.transport`.
         device: of this rank's arrays.
         patience: seconds after which a call that other ranks do not join fails.
     """
@@ -37,7 +38,7 @@ class Collectives:
         self, rank: int, world: int, store: Any, transport: str, device: torch.device, patience: float = 600.0
     ) -> None:
         self.rank, self.world, self.device = rank, world, device
-        place = device if transport == "nccl" else None
+        place = None if transport == HOST_TRANSPORT else device
         dist.init_process_group(
             transport,
             store=store,
@@ -46,13 +47,14 @@ class Collectives:
             timeout=timedelta(seconds=patience),
             device_id=place,
         )
-        self._group = dist.group.WORLD
+        self._group: Any = dist.group.WORLD
         self._hash, self._calls = hashlib.sha256(), 0
         self._log: deque[str] = deque(maxlen=KEPT)
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group; nothing else may be called afterwards."""
         dist.destroy_process_group(self._group)
+        self._group = None  # threads of a group that outlives the interpreter would end the process
 
     @property
     def log(self) -> list[str]:

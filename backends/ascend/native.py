@@ -1,0 +1,291 @@
+"""Kernels, loaded through the C ABI of ``csrc/include/tandem_ascend.h``: on a device, or emulated on the host.
+
+A launcher calls ``run("rms_norm", x, None, y, rows, width, eps)``: torch tensors where the entry takes pointers, None
+for NULL, then sizes and numbers.  What an entry takes is not written down here: the library hands out its declarations,
+and every call is checked against them.  The struct of device facts and the stream, first in C, are passed here.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cffi
+import torch
+
+from tandem.accelerator.emulation import emulating
+from tandem.errors import BackendLoadError, KernelError, LayoutError, TandemError
+
+Tensor = torch.Tensor
+DEVICE, EMULATED = "libtandem_ascend.so", "libtandem_ascend_emulated.so"
+MAKE = {DEVICE: "make ascend", EMULATED: "make ascend-emulated"}
+_HERE = Path(__file__).resolve().parent
+_BUILD = _HERE.parent.parent / "build"
+BAD_VALUE, TOO_LARGE, LAUNCH_FAILED, EMULATION_FAULT = 1, 2, 3, 4
+
+# tandem_ascend.h without the entries of kernels, which the library declares itself.
+CDEF = """
+typedef struct tandem_ascend_device {
+  int32_t cube_cores;
+  int32_t vector_cores;
+  int64_t ub_bytes;
+  int64_t l1_bytes;
+  int64_t l0a_bytes;
+  int64_t l0b_bytes;
+  int64_t l0c_bytes;
+} tandem_ascend_device;
+int32_t tandem_ascend_device_facts(tandem_ascend_device *device);
+const char *tandem_ascend_status_string(int32_t status);
+const char *tandem_ascend_declarations(void);
+int32_t tandem_ascend_emulated(void);
+const char *tandem_ascend_last_fault(void);
+int32_t tandem_ascend_register(const void *pointer, int64_t bytes);
+int32_t tandem_ascend_unregister(const void *pointer, int64_t bytes);
+void tandem_ascend_forget_all(void);
+"""
+_PROTOTYPE = re.compile(r"\btandem_ascend_(\w+)\(([^)]*)\)")
+_FLOATS = {"float": torch.float32, "double": torch.float64}
+# Makes a device the thread's current one and gives the stream that calls go to.
+Queue = Callable[[int], AbstractContextManager[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """What an entry takes in one place.
+
+    Args:
+        name: in its declaration.
+        kind: ``pointer``, ``int`` or ``float``.
+        item: of a pointer, the C type that it points to.
+        size: bytes of an item; 0 of ``void``, which stands for all types.
+    """
+
+    name: str
+    kind: str
+    item: str = ""
+    size: int = 0
+
+    def fits(self, dtype: torch.dtype) -> bool:
+        """Whether an array may be passed.  C has no small floats: their codes are unsigned integers there."""
+        if self.item in _FLOATS:
+            return dtype is _FLOATS[self.item]
+        return not self.size or (dtype.itemsize == self.size and dtype not in _FLOATS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    function: Any
+    parameters: tuple[_Parameter, ...]
+
+
+class AscendLibrary:
+    """The loaded entries.
+
+    Args:
+        ffi, handle: of cffi.
+        path: the file.
+        queue: where calls go; None of the emulation, whose calls have finished when they return.
+    """
+
+    def __init__(self, ffi: cffi.FFI, handle: Any, path: Path, queue: Queue | None) -> None:
+        self._ffi, self._handle, self.path, self._queue = ffi, handle, path, queue
+        self._entries: dict[str, _Entry] = {}
+        self._devices: dict[int, Any] = {}
+        self._lock = threading.Lock()
+        self._names = dict(_PROTOTYPE.findall(_text(ffi, handle.tandem_ascend_declarations())))
+
+    @property
+    def entries(self) -> frozenset[str]:
+        """Names of all entries."""
+        return frozenset(self._names)
+
+    def run(self, name: str, *arguments: Tensor | int | float | None) -> None:
+        """Queue an entry on the current stream of the device that its arrays are on.
+
+        Raises:
+            LayoutError: the arguments are not what the entry takes.
+            KernelError: the device refused the launch, or the emulation found a fault.
+        """
+        entry = self._entries.get(name) or self._bind(name)
+        if len(arguments) != len(entry.parameters):
+            told = ", ".join(parameter.name for parameter in entry.parameters)
+            raise _refused(name, f"{len(arguments)} arguments were passed; it takes {len(entry.parameters)}: {told}")
+        pairs = zip(entry.parameters, arguments, strict=True)
+        values = [self._value(name, parameter, value) for parameter, value in pairs]
+        arrays = [value for value in arguments if isinstance(value, Tensor)]
+        if self._queue is None:
+            status = self._emulate(entry, values, arrays)
+        else:
+            index = next((array.device.index for array in arrays if array.device.type != "cpu"), 0)
+            with self._queue(index) as stream:
+                status = entry.function(self._device(index), self._ffi.cast("void *", stream), *values)
+        if status:
+            raise self._error(name, status, arrays)
+
+    def facts(self, index: int = 0) -> dict[str, int]:
+        """What kernels tile by: cores and bytes of their buffers."""
+        if self._queue is None:
+            device = self._device(index)
+        else:
+            with self._queue(index):
+                device = self._device(index)
+        return {name: int(getattr(device, name)) for name, _ in self._ffi.typeof("tandem_ascend_device").fields}
+
+    def text(self, status: int) -> str:
+        """What a status code means."""
+        return _text(self._ffi, self._handle.tandem_ascend_status_string(status))
+
+    def _bind(self, name: str) -> _Entry:
+        if name not in self._names:
+            raise BackendLoadError(
+                f"the kernel library has no entry '{name}'",
+                where=str(self.path),
+                why="it was built from other sources than these",
+                fix=f"build it again with `{MAKE[self.path.name]}`",
+            )
+        function = getattr(self._handle, f"tandem_ascend_{name}")
+        names = [part.split()[-1].lstrip("*") for part in self._names[name].split(",")]
+        pairs = list(zip(names, self._ffi.typeof(function).args, strict=True))[2:]  # after the device and the stream
+        entry = _Entry(function, tuple(_parameter(self._ffi, *pair) for pair in pairs))
+        self._entries[name] = entry
+        return entry
+
+    def _value(self, name: str, parameter: _Parameter, value: Any) -> Any:
+        """What C gets for an argument."""
+        if parameter.kind == "pointer":
+            if value is None:
+                return self._ffi.NULL
+            if not isinstance(value, Tensor):
+                raise _refused(name, f"'{parameter.name}' is {type(value).__name__}, it takes an array or None")
+            if not parameter.fits(value.dtype):
+                raise _refused(name, f"'{parameter.name}' has {value.dtype}, it takes {parameter.item}")
+            if not value.is_contiguous():
+                raise _refused(name, f"'{parameter.name}' {tuple(value.shape)} is not contiguous: {value.stride()}")
+            return self._ffi.cast("void *", value.data_ptr())
+        kinds = (int,) if parameter.kind == "int" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise _refused(name, f"'{parameter.name}' is {type(value).__name__}, it takes {parameter.kind}")
+        return value
+
+    def _device(self, index: int) -> Any:
+        """Facts of the current device, whose index this is; read once."""
+        if index not in self._devices:
+            facts = self._ffi.new("tandem_ascend_device *")
+            status = self._handle.tandem_ascend_device_facts(facts)
+            if status:
+                raise self._error("device_facts", status, [])
+            self._devices[index] = facts
+        return self._devices[index]
+
+    def _emulate(self, entry: _Entry, values: list[Any], arrays: list[Tensor]) -> int:
+        """Run an entry with nothing but its arrays in reach: a kernel that touches other memory is at fault."""
+        ranges = [(self._ffi.cast("void *", array.data_ptr()), array.nbytes) for array in arrays if array.numel()]
+        with self._lock:
+            try:
+                for pointer, size in ranges:
+                    self._handle.tandem_ascend_register(pointer, size)
+                return int(entry.function(self._device(0), self._ffi.NULL, *values))
+            finally:
+                self._handle.tandem_ascend_forget_all()
+
+    def _error(self, name: str, status: int, arrays: list[Tensor]) -> TandemError:
+        shapes = ", ".join(f"{str(array.dtype).removeprefix('torch.')} {list(array.shape)}" for array in arrays)
+        where = f"kernel '{name}'" + (f" on {shapes}" if shapes else "")
+        if status == EMULATION_FAULT:
+            fault, _, told = _text(self._ffi, self._handle.tandem_ascend_last_fault()).partition(": ")
+            fix = "correct the kernel: a device gives wrong numbers or hangs there"
+            return KernelError(f"the emulated device found a fault: {fault}", where=where, why=told, fix=fix)
+        if status in (BAD_VALUE, TOO_LARGE):
+            fix = "check the op's contract and the comment of the kernel's declaration"
+            return LayoutError(f"kernel '{name}' refused its arguments", where=where, why=self.text(status), fix=fix)
+        fix = "tandem doctor shows driver and device; the log of the vendor's runtime names the error"
+        return KernelError(f"kernel '{name}' was not started", where=where, why=self.text(status), fix=fix)
+
+
+def _parameter(ffi: cffi.FFI, name: str, ctype: Any) -> _Parameter:
+    if ctype.kind == "pointer":
+        item = ctype.item
+        return _Parameter(name, "pointer", item.cname, 0 if item.kind == "void" else ffi.sizeof(item))
+    return _Parameter(name, "float" if ctype.cname in _FLOATS else "int")
+
+
+def _refused(name: str, why: str) -> LayoutError:
+    fix = "pass what the declaration in csrc/ascend says"
+    return LayoutError("a kernel got arguments that it does not take", where=f"kernel '{name}'", why=why, fix=fix)
+
+
+def _text(ffi: cffi.FFI, pointer: Any) -> str:
+    found: bytes = ffi.string(pointer)
+    return found.decode()
+
+
+def places(name: str) -> list[Path]:
+    """Where a library may lie: beside the package as installed, and where the build leaves it in a checkout."""
+    return [_HERE / name, *sorted(_BUILD.glob(f"ascend*/{name}"))]
+
+
+def missing(name: str) -> BackendLoadError:
+    """The error of a library that was never built."""
+    return BackendLoadError(
+        "the kernels of backend 'ascend' are missing",
+        where=f"{_HERE / name} or {_BUILD / 'ascend*' / name}",
+        why="the library was never built",
+        fix=f"build it with `{MAKE[name]}`",
+    )
+
+
+def load(path: Path, queue: Queue | None) -> AscendLibrary:
+    """Open a library.
+
+    Raises:
+        BackendLoadError: the loader refuses it, or it is another library.
+    """
+    ffi = cffi.FFI()
+    ffi.cdef(CDEF)
+    try:
+        handle = ffi.dlopen(str(path))
+        emulated = bool(handle.tandem_ascend_emulated())
+        ffi.cdef(_text(ffi, handle.tandem_ascend_declarations()))
+    except (OSError, AttributeError, cffi.CDefError, cffi.FFIError) as error:
+        raise _unusable(path, f"{type(error).__name__}: {error}") from error
+    if emulated != (queue is None):
+        raise _unusable(path, f"it {'emulates' if emulated else 'is for'} a device, and its name says otherwise")
+    return AscendLibrary(ffi, handle, path, queue)
+
+
+def _unusable(path: Path, why: str) -> BackendLoadError:
+    return BackendLoadError(
+        "the kernels of backend 'ascend' cannot be loaded",
+        where=str(path),
+        why=why,
+        fix=f"build them again with `{MAKE[path.name]}`; those of a device need CANN's libraries (source set_env.sh)",
+    )
+
+
+@cache
+def library() -> AscendLibrary:
+    """The library of this process, loaded at the first call: the device's, or the emulated one where it emulates.
+
+    Raises:
+        BackendLoadError: it was never built, or cannot be loaded.
+    """
+    name = EMULATED if emulating() else DEVICE
+    path = next((place for place in places(name) if place.exists()), None)
+    if path is None:
+        raise missing(name)
+    if name == EMULATED:
+        return load(path, None)
+    from tandem.backends.ascend import device
+
+    return load(path, device.queue)
+
+
+def run(name: str, *arguments: Tensor | int | float | None) -> None:
+    """Queue an entry; see `AscendLibrary.run`."""
+    library().run(name, *arguments)
