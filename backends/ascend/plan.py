@@ -68,11 +68,10 @@ class Plan:
         """Share of the device's cores that have a block."""
         return min(1.0, self.blocks / self.cores(device))
 
-    def balance(self, device: Device) -> float:
-        """Tasks of a block on average over those of the block that has most: 1 where no core waits for the last."""
-        running = max(1, min(self.blocks, self.cores(device)))
-        waves = -(-self.tasks // running)
-        return self.tasks / (waves * running) if waves else 1.0
+    def last_wave(self, device: Device) -> float:
+        """Share of the running blocks that still have a task when each of the others has done its last."""
+        running = min(self.blocks, self.cores(device))
+        return ((self.tasks - 1) % running + 1) / running if self.tasks and running else 1.0
 
 
 def traffic(plans: Iterable[Plan]) -> tuple[int, int]:
