@@ -2,9 +2,12 @@
 // modelled.
 #pragma once
 
+#include "control.h"
 #include "copy.h"
 #include "core.h"
+#include "cube.h"
 #include "queue.h"
+#include "registers.h"
 #include "sync.h"
 #include "tensor.h"
 

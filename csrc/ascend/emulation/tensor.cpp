@@ -10,8 +10,10 @@ LocalPlace place_tensor(AscendC::TPosition position, uint32_t offset, uint64_t b
   if (offset % 32 != 0)
     fail("misaligned", "place tensors at multiples of 32 bytes", "a tensor at %s[%u]",
          space_name(space), offset);
-  // A cube core writes its vector cores' UB, at addresses that hold for both.
-  const uint32_t size = space == Space::UB ? 248 << 10 : core().memory(space).size;
+  // A cube core writes its vector cores' UB and they write its L1, at addresses that hold for both.
+  const uint32_t size = space == Space::UB   ? 248 << 10
+                        : space == Space::L1 ? 512 << 10
+                                             : core().memory(space).size;
   if (offset + bytes > size)
     fail("out-of-range", "stay within the memory", "a tensor at %s[%u, %llu) of %u bytes",
          space_name(space), offset, static_cast<unsigned long long>(offset + bytes), size);
