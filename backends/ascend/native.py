@@ -27,29 +27,8 @@ DEVICE, EMULATED = "libtandem_ascend.so", "libtandem_ascend_emulated.so"
 MAKE = {DEVICE: "make ascend", EMULATED: "make ascend-emulated"}
 _HERE = Path(__file__).resolve().parent
 _BUILD = _HERE.parent.parent / "build"
-BAD_VALUE, TOO_LARGE, LAUNCH_FAILED, EMULATION_FAULT = 1, 2, 3, 4
-
-# tandem_ascend.h without the entries of kernels, which the library declares itself.
-CDEF = """
-typedef struct tandem_ascend_device {
-  int32_t cube_cores;
-  int32_t vector_cores;
-  int64_t ub_bytes;
-  int64_t l1_bytes;
-  int64_t l0a_bytes;
-  int64_t l0b_bytes;
-  int64_t l0c_bytes;
-} tandem_ascend_device;
-int32_t tandem_ascend_device_facts(tandem_ascend_device *device);
-const char *tandem_ascend_status_string(int32_t status);
-const char *tandem_ascend_declarations(void);
-int32_t tandem_ascend_emulated(void);
-const char *tandem_ascend_last_fault(void);
-int32_t tandem_ascend_register(const void *pointer, int64_t bytes);
-int32_t tandem_ascend_unregister(const void *pointer, int64_t bytes);
-void tandem_ascend_forget_all(void);
-"""
-_PROTOTYPE = re.compile(r"\btandem_ascend_(\w+)\(([^)]*)\)")
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_ENTRY = re.compile(r"\bint32_t\s+tandem_ascend_(\w+)\(\s*const tandem_ascend_device \*\w+,([^)]*)\)")
 _FLOATS = {"float": torch.float32, "double": torch.float64}
 # Makes a device the thread's current one and gives the stream that calls go to.
 Queue = Callable[[int], AbstractContextManager[int]]
@@ -88,7 +67,7 @@ class AscendLibrary:
     """The loaded entries.
 
     Args:
-        ffi, handle: of cffi.
+        ffi, handle: of cffi; the library's declarations are known to them.
         path: the file.
         queue: where calls go; None of the emulation, whose calls have finished when they return.
     """
@@ -98,7 +77,8 @@ class AscendLibrary:
         self._entries: dict[str, _Entry] = {}
         self._devices: dict[int, Any] = {}
         self._lock = threading.Lock()
-        self._names = dict(_PROTOTYPE.findall(_text(ffi, handle.tandem_ascend_declarations())))
+        told = _COMMENT.sub("", _text(ffi, handle.tandem_ascend_declarations()))
+        self._names = {name: parameters.split(",")[1:] for name, parameters in _ENTRY.findall(told)}  # the stream first
 
     @property
     def entries(self) -> frozenset[str]:
@@ -150,9 +130,9 @@ class AscendLibrary:
                 fix=f"build it again with `{MAKE[self.path.name]}`",
             )
         function = getattr(self._handle, f"tandem_ascend_{name}")
-        names = [part.split()[-1].lstrip("*") for part in self._names[name].split(",")]
-        pairs = list(zip(names, self._ffi.typeof(function).args, strict=True))[2:]  # after the device and the stream
-        entry = _Entry(function, tuple(_parameter(self._ffi, *pair) for pair in pairs))
+        names = [part.split()[-1].lstrip("*") for part in self._names[name]]
+        types = self._ffi.typeof(function).args[2:]  # after the device and the stream
+        entry = _Entry(function, tuple(_parameter(self._ffi, *pair) for pair in zip(names, types, strict=True)))
         self._entries[name] = entry
         return entry
 
@@ -197,11 +177,11 @@ class AscendLibrary:
     def _error(self, name: str, status: int, arrays: list[Tensor]) -> TandemError:
         shapes = ", ".join(f"{str(array.dtype).removeprefix('torch.')} {list(array.shape)}" for array in arrays)
         where = f"kernel '{name}'" + (f" on {shapes}" if shapes else "")
-        if status == EMULATION_FAULT:
+        if status == self._handle.TANDEM_EMULATION_FAULT:
             fault, _, told = _text(self._ffi, self._handle.tandem_ascend_last_fault()).partition(": ")
             fix = "correct the kernel: a device gives wrong numbers or hangs there"
             return KernelError(f"the emulated device found a fault: {fault}", where=where, why=told, fix=fix)
-        if status in (BAD_VALUE, TOO_LARGE):
+        if status in (self._handle.TANDEM_BAD_VALUE, self._handle.TANDEM_TOO_LARGE):
             fix = "check the op's contract and the comment of the kernel's declaration"
             return LayoutError(f"kernel '{name}' refused its arguments", where=where, why=self.text(status), fix=fix)
         fix = "tandem doctor shows driver and device; the log of the vendor's runtime names the error"
@@ -246,12 +226,12 @@ def load(path: Path, queue: Queue | None) -> AscendLibrary:
     Raises:
         BackendLoadError: the loader refuses it, or it is another library.
     """
-    ffi = cffi.FFI()
-    ffi.cdef(CDEF)
+    asking, ffi = cffi.FFI(), cffi.FFI()
+    asking.cdef("const char *tandem_ascend_declarations(void);")
     try:
+        ffi.cdef(_text(asking, asking.dlopen(str(path)).tandem_ascend_declarations()))
         handle = ffi.dlopen(str(path))
         emulated = bool(handle.tandem_ascend_emulated())
-        ffi.cdef(_text(ffi, handle.tandem_ascend_declarations()))
     except (OSError, AttributeError, cffi.CDefError, cffi.FFIError) as error:
         raise _unusable(path, f"{type(error).__name__}: {error}") from error
     if emulated != (queue is None):
