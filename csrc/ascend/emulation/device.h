@@ -8,6 +8,10 @@
 #include "cube.h"
 #include "queue.h"
 #include "registers.h"
+#include "simt.h"
+#include "simt_atomic.h"
+#include "simt_math.h"
+#include "simt_warp.h"
 #include "sync.h"
 #include "tensor.h"
 
@@ -22,6 +26,7 @@
 #define __simd_callee__
 #define __simt_vf__
 #define __simt_callee__
+#define __callee__
 #define __launch_bounds__(threads)
 
 namespace tandem::emulation {

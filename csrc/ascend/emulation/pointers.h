@@ -52,6 +52,10 @@ inline uint8_t *touch(const Place<kSpace> &place, uint64_t bytes, const Operand 
   }
 }
 
+// What an element access does, and how the threads of a SIMT function hear of it (simt_races.h).
+enum class Touch : uint8_t { read, write, atomic };
+void observe_element(Space space, uint64_t address, uint32_t bytes, Touch touch);
+
 template <Space kSpace, class T>
 class Pointer;
 
@@ -81,6 +85,7 @@ class Element {
     T value;
     std::memcpy(&value, touch(place_, sizeof(T), core().element_pipe == PIPE_V ? kVector : kScalar),
                 sizeof(T));
+    if (core().element_pipe == PIPE_V) observe(Touch::read);
     return value;
   }
   void store(const T &value) const {
@@ -88,6 +93,10 @@ class Element {
     static constexpr Operand kVector{"element, written", Access::write, PIPE_V, alignof(T)};
     std::memcpy(touch(place_, sizeof(T), core().element_pipe == PIPE_V ? kVector : kScalar), &value,
                 sizeof(T));
+    if (core().element_pipe == PIPE_V) observe(Touch::write);
+  }
+  void observe(Touch touch) const {
+    observe_element(kSpace, static_cast<uint64_t>(place_.position()), sizeof(T), touch);
   }
 };
 

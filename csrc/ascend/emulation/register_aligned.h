@@ -11,9 +11,11 @@ void LoadAlign(RegTensor<E> &dst, Ub<E> src) {
   emulation::load_aligned<E, dist>(src, dst);
 }
 
-template <typename T = DefaultType, PostLiteral post, LoadDist dist = LoadDist::DIST_NORM, typename E>
+template <typename T = DefaultType, PostLiteral post, LoadDist dist = LoadDist::DIST_NORM,
+          typename E>
 void LoadAlign(RegTensor<E> &dst, Ub<E> &src, int32_t stride) {
-  static_assert(post == PostLiteral::POST_MODE_UPDATE, "not supported by the device: POST_MODE_NORMAL");
+  static_assert(post == PostLiteral::POST_MODE_UPDATE,
+                "not supported by the device: POST_MODE_NORMAL");
   LoadAlign<T, dist>(dst, src);
   src += stride;
 }
@@ -31,7 +33,8 @@ void LoadAlign(RegTensor<E> &dst0, RegTensor<E> &dst1, Ub<E> src) {
 
 template <typename T = DefaultType, PostLiteral post, LoadDist dist, typename E>
 void LoadAlign(RegTensor<E> &dst0, RegTensor<E> &dst1, Ub<E> &src, int32_t stride) {
-  static_assert(post == PostLiteral::POST_MODE_UPDATE, "not supported by the device: POST_MODE_NORMAL");
+  static_assert(post == PostLiteral::POST_MODE_UPDATE,
+                "not supported by the device: POST_MODE_NORMAL");
   LoadAlign<T, dist>(dst0, dst1, src);
   src += stride;
 }
@@ -49,9 +52,11 @@ void StoreAlign(Ub<E> dst, RegTensor<E> &src, MaskReg &mask) {
   emulation::store_aligned<E, dist>(dst, src, mask);
 }
 
-template <typename T = DefaultType, PostLiteral post, StoreDist dist = StoreDist::DIST_NORM, typename E>
+template <typename T = DefaultType, PostLiteral post, StoreDist dist = StoreDist::DIST_NORM,
+          typename E>
 void StoreAlign(Ub<E> &dst, RegTensor<E> &src, int32_t stride, MaskReg &mask) {
-  static_assert(post == PostLiteral::POST_MODE_UPDATE, "not supported by the device: POST_MODE_NORMAL");
+  static_assert(post == PostLiteral::POST_MODE_UPDATE,
+                "not supported by the device: POST_MODE_NORMAL");
   StoreAlign<T, dist>(dst, src, mask);
   dst += stride;
 }
@@ -65,7 +70,8 @@ void StoreAlign(Ub<E> dst, RegTensor<E> &src, AddrReg offset, MaskReg &mask) {
 template <typename T = DefaultType, StoreDist dist, typename E>
 void StoreAlign(Ub<E> dst, RegTensor<E> &src0, RegTensor<E> &src1, MaskReg &) {
   emulation::check_type<T, E>();
-  static_assert(dist >= StoreDist::DIST_INTLV_B8 && sizeof(E) == 1u << (int(dist) - int(StoreDist::DIST_INTLV_B8)),
+  static_assert(dist >= StoreDist::DIST_INTLV_B8 &&
+                    sizeof(E) == 1u << (int(dist) - int(StoreDist::DIST_INTLV_B8)),
                 "two registers are stored with DIST_INTLV of the width of their elements");
   emulation::require_known(src0, emulation::kAll, "StoreAlign");
   emulation::require_known(src1, emulation::kAll, "StoreAlign");

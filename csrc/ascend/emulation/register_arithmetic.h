@@ -34,7 +34,8 @@ struct ExpSpecificMode {
 
 namespace tandem::emulation {
 
-// Division by zero is not documented: a fault. The one quotient that does not fit keeps its low bits.
+// Division by zero is not documented: a fault. The one quotient that does not fit keeps its low
+// bits.
 template <typename T>
 T divided(T a, T b) {
   if (b == 0)
@@ -44,8 +45,8 @@ T divided(T a, T b) {
 
 // dst = a * b + c with one rounding; integers keep the low bits.
 template <typename T>
-void fused(const char *what, RegTensor<T> &dst, const RegTensor<T> &left,
-           const RegTensor<T> &right, const RegTensor<T> &addend, const MaskReg &mask) {
+void fused(const char *what, RegTensor<T> &dst, const RegTensor<T> &left, const RegTensor<T> &right,
+           const RegTensor<T> &addend, const MaskReg &mask) {
   const auto a = lanes_of<T>(left);
   const auto b = lanes_of<T>(right);
   const auto c = lanes_of<T>(addend);

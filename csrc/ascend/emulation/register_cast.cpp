@@ -49,7 +49,8 @@ float to_float(int64_t x, RoundMode mode) {
   }
 }
 
-void cast_pairs(RegTensor<bfloat16_t> &dst, const RegTensor<fp4x2_e2m1_t> &src, const MaskReg &mask, int part) {
+void cast_pairs(RegTensor<bfloat16_t> &dst, const RegTensor<fp4x2_e2m1_t> &src, const MaskReg &mask,
+                int part) {
   const ByteSet selected = taking_part(mask, 1, part, 4);
   require_known(src, selected, "Cast");
   std::array<bfloat16_t, kLanes<bfloat16_t>> results;
@@ -63,8 +64,8 @@ void cast_pairs(RegTensor<bfloat16_t> &dst, const RegTensor<fp4x2_e2m1_t> &src, 
   set_lanes(dst, results);
 }
 
-void cast_pairs(RegTensor<fp4x2_e2m1_t> &dst, const RegTensor<bfloat16_t> &src, const MaskReg &mask, int part,
-                RoundMode mode) {
+void cast_pairs(RegTensor<fp4x2_e2m1_t> &dst, const RegTensor<bfloat16_t> &src, const MaskReg &mask,
+                int part, RoundMode mode) {
   const ByteSet selected = taking_part(mask, 4, 0, 4);
   require_known(src, selected, "Cast");
   const auto lanes = lanes_of<bfloat16_t>(src);

@@ -1,8 +1,9 @@
 // Cast: conversions between element types of registers.
 //
-// Written from the pages "Cast", "RegLayout", "SatMode", "MaskReg" and "SetCtrlSpr". The pairs of types and what their
-// traits may say are those of the documented tables; pairs with half, hifloat8_t, int4x2_t and fp4x2_e1m2_t are not
-// modelled, nor is bfloat16_t to fp8_e8m0_t. Subnormal numbers are converted exactly.
+// Written from the pages "Cast", "RegLayout", "SatMode", "MaskReg" and "SetCtrlSpr". The pairs of
+// types and what their traits may say are those of the documented tables; pairs with half,
+// hifloat8_t, int4x2_t and fp4x2_e1m2_t are not modelled, nor is bfloat16_t to fp8_e8m0_t.
+// Subnormal numbers are converted exactly.
 #pragma once
 
 #include "register_lanes.h"
@@ -67,16 +68,18 @@ template <typename D, typename S, const CastTrait &trait>
 constexpr void check_trait() {
   constexpr Needs kNeeds = needs_of<D, S>();
   static_assert(kNeeds.documented, "not a documented pair of types, or not modelled");
-  static_assert(trait.mrgMode == MaskMergeMode::ZEROING, "Cast supports MaskMergeMode::ZEROING only");
+  static_assert(trait.mrgMode == MaskMergeMode::ZEROING,
+                "Cast supports MaskMergeMode::ZEROING only");
   static_assert((trait.satMode != SatMode::UNKNOWN) == kNeeds.saturation,
                 "this pair of types needs a SatMode, or supports only SatMode::UNKNOWN");
   static_assert((trait.roundMode != RoundMode::UNKNOWN) == kNeeds.rounding,
                 "this pair of types needs a RoundMode, or supports only RoundMode::UNKNOWN");
   static_assert(!kSmallFloat<D> || trait.roundMode == RoundMode::CAST_RINT,
                 "conversions to fp8 support only CAST_RINT");
-  static_assert(!kNeeds.rounding || trait.roundMode == RoundMode::CAST_RINT ||
-                    (trait.roundMode >= RoundMode::CAST_FLOOR && trait.roundMode <= RoundMode::CAST_TRUNC),
-                "supported are CAST_RINT, CAST_FLOOR, CAST_CEIL, CAST_ROUND and CAST_TRUNC");
+  static_assert(
+      !kNeeds.rounding || trait.roundMode == RoundMode::CAST_RINT ||
+          (trait.roundMode >= RoundMode::CAST_FLOOR && trait.roundMode <= RoundMode::CAST_TRUNC),
+      "supported are CAST_RINT, CAST_FLOOR, CAST_CEIL, CAST_ROUND and CAST_TRUNC");
   constexpr bool kPaired = kOneOf<D, fp4x2_e2m1_t> || kOneOf<S, fp4x2_e2m1_t>;
   constexpr int kRatio =
       kPaired ? 4 : int(sizeof(D) > sizeof(S) ? sizeof(D) / sizeof(S) : sizeof(S) / sizeof(D));
@@ -85,7 +88,8 @@ constexpr void check_trait() {
                 "types of one width need RegLayout::UNKNOWN, others one within the wider element");
 }
 
-// Whether a conversion saturates: by the control register, unless its bit 60 leaves it to the instruction.
+// Whether a conversion saturates: by the control register, unless its bit 60 leaves it to the
+// instruction.
 bool saturates(SatMode mode, bool to_integer);
 bool keeps_nan();
 
@@ -95,11 +99,13 @@ double rounded(double x, RoundMode mode);
 template <typename D, typename S>
 D to_integer(S x, RoundMode mode, bool saturate) {
   constexpr double kLow = double(std::numeric_limits<D>::min());
-  constexpr double kPastHigh = std::is_same_v<D, int64_t> ? 0x1p63 : double(std::numeric_limits<D>::max()) + 1;
+  constexpr double kPastHigh =
+      std::is_same_v<D, int64_t> ? 0x1p63 : double(std::numeric_limits<D>::max()) + 1;
   if (float(x) != float(x)) return 0;
   const double whole = rounded(double(float(x)), mode);
   if (whole >= kLow && whole < kPastHigh) return D(whole);
-  if (saturate || std::isinf(whole)) return whole < 0 ? std::numeric_limits<D>::min() : std::numeric_limits<D>::max();
+  if (saturate || std::isinf(whole))
+    return whole < 0 ? std::numeric_limits<D>::min() : std::numeric_limits<D>::max();
   const double low_bits = std::fmod(whole, 0x1p64);
   return D(low_bits < 0 ? 0 - uint64_t(-low_bits) : uint64_t(low_bits));
 }
@@ -114,7 +120,8 @@ D converted(S x, bool saturate) {
   if constexpr (kPair<D, S, float, bfloat16_t>)
     return float(x);
   else if constexpr (kPair<D, S, bfloat16_t, fp8_e8m0_t>)
-    return bfloat16_t(x.bits == 0xFF ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, x.bits - 127));
+    return bfloat16_t(x.bits == 0xFF ? std::numeric_limits<float>::quiet_NaN()
+                                     : std::ldexp(1.0f, x.bits - 127));
   else if constexpr (kPair<D, S, float, fp8_e4m3fn_t>)
     return float(decode(kE4m3, x.bits));
   else if constexpr (kPair<D, S, float, fp8_e5m2_t>)
@@ -124,7 +131,8 @@ D converted(S x, bool saturate) {
     result.bits = uint16_t(encode(kBfloat16, x, kMode, saturate));
     return result;
   } else if constexpr (kSmallFloat<D>)
-    return {uint8_t(encode(std::is_same_v<D, fp8_e5m2_t> ? kE5m2 : kE4m3, x, kMode, saturate, keeps_nan()))};
+    return {uint8_t(
+        encode(std::is_same_v<D, fp8_e5m2_t> ? kE5m2 : kE4m3, x, kMode, saturate, keeps_nan()))};
   else if constexpr (Integer<D> && Real<S>)
     return to_integer<D>(x, kMode, saturate);
   else if constexpr (kPair<D, S, float, int16_t>)
@@ -135,12 +143,14 @@ D converted(S x, bool saturate) {
     return x < 0 ? 0 : uint32_t(x);
   else if (saturate && sizeof(D) < sizeof(S)) {
     if (int64_t(x) < int64_t(std::numeric_limits<D>::min())) return std::numeric_limits<D>::min();
-    return int64_t(x) > int64_t(std::numeric_limits<D>::max()) ? std::numeric_limits<D>::max() : D(x);
+    return int64_t(x) > int64_t(std::numeric_limits<D>::max()) ? std::numeric_limits<D>::max()
+                                                               : D(x);
   } else
     return D(x);
 }
 
-// Bytes of the source that the mask selects among those that take part: those at `first`, then every `step` bytes.
+// Bytes of the source that the mask selects among those that take part: those at `first`, then
+// every `step` bytes.
 inline ByteSet taking_part(const MaskReg &mask, int size, int first, int step) {
   ByteSet places = kNone, selected = kNone;
   for (int i = first; i < kRegisterBytes; i += step) put(places, i, true);
@@ -172,15 +182,17 @@ void cast(RegTensor<D> &dst, const RegTensor<S> &src, const MaskReg &mask) {
 }
 
 // Two numbers of four bits a byte, with pairs of bfloat16_t; `part` is the byte of each four.
-void cast_pairs(RegTensor<bfloat16_t> &dst, const RegTensor<fp4x2_e2m1_t> &src, const MaskReg &mask, int part);
-void cast_pairs(RegTensor<fp4x2_e2m1_t> &dst, const RegTensor<bfloat16_t> &src, const MaskReg &mask, int part,
-                RoundMode mode);
+void cast_pairs(RegTensor<bfloat16_t> &dst, const RegTensor<fp4x2_e2m1_t> &src, const MaskReg &mask,
+                int part);
+void cast_pairs(RegTensor<fp4x2_e2m1_t> &dst, const RegTensor<bfloat16_t> &src, const MaskReg &mask,
+                int part, RoundMode mode);
 
 }  // namespace tandem::emulation
 
 namespace AscendC::Reg {
 
-template <typename T = DefaultType, typename U = DefaultType, const CastTrait &trait, typename D, typename S>
+template <typename T = DefaultType, typename U = DefaultType, const CastTrait &trait, typename D,
+          typename S>
 void Cast(RegTensor<D> &dst, RegTensor<S> &src, MaskReg &mask) {
   emulation::check_type<T, D>();
   emulation::check_type<U, S>();
@@ -206,7 +218,8 @@ void Truncate(RegTensor<E> &dst, RegTensor<E> &src, MaskReg &mask) {
   static_assert(mode == MaskMergeMode::ZEROING, "not supported by the device: MERGING");
   emulation::unary<mode>("Truncate", dst, src, mask, [](E a) {
     const double x = double(float(a));
-    return E(std::isfinite(x) ? float(std::copysign(emulation::rounded(x, roundMode), x)) : float(a));
+    return E(std::isfinite(x) ? float(std::copysign(emulation::rounded(x, roundMode), x))
+                              : float(a));
   });
 }
 

@@ -1,8 +1,8 @@
 // How loads and stores of registers touch UB, and the aligned loads and stores.
 //
-// Written from the pages "连续对齐搬入（LoadAlign）" and "连续对齐搬出（StoreAlign）". A load may read bytes that
-// were never written: their lanes are then unusable. It reads as many bytes as its distribution says, whatever a
-// mask will select later, and all of them must lie in the buffer.
+// Written from the pages "连续对齐搬入（LoadAlign）" and "连续对齐搬出（StoreAlign）". A load may
+// read bytes that were never written: their lanes are then unusable. It reads as many bytes as its
+// distribution says, whatever a mask will select later, and all of them must lie in the buffer.
 #pragma once
 
 #include <bitset>
@@ -57,46 +57,72 @@ namespace tandem::emulation {
 using AscendC::Reg::LoadDist;
 using AscendC::Reg::StoreDist;
 
-// What a distribution of a load does: bytes it reads, alignment, width of the elements it is for (0: any), and the
-// byte of memory that a byte of the register comes from (-1: a zero).
+// What a distribution of a load does: bytes it reads, alignment, width of the elements it is for
+// (0: any), and the byte of memory that a byte of the register comes from (-1: a zero).
 struct LoadShape {
   int bytes, align, width;
   int (*source)(int byte, int part);
 };
 
 template <int width>
-constexpr int doubled(int byte, int) { return byte / width / 2 * width + byte % width; }
+constexpr int doubled(int byte, int) {
+  return byte / width / 2 * width + byte % width;
+}
 template <int width>
-constexpr int halved(int byte, int part) { return (byte / width * 2 + part) * width + byte % width; }
+constexpr int halved(int byte, int part) {
+  return (byte / width * 2 + part) * width + byte % width;
+}
 template <int width, int zeros>
 constexpr int spread(int byte, int) {
   return byte / width % (zeros + 1) ? -1 : byte / width / (zeros + 1) * width + byte % width;
 }
 template <int width>
-constexpr int each_block(int byte, int) { return byte / 32 * width + byte % width; }
+constexpr int each_block(int byte, int) {
+  return byte / 32 * width + byte % width;
+}
 template <int bytes>
-constexpr int repeated(int byte, int) { return byte % bytes; }
+constexpr int repeated(int byte, int) {
+  return byte % bytes;
+}
 
 constexpr LoadShape shape_of(LoadDist dist) {
   switch (dist) {
-    case LoadDist::DIST_NORM: return {256, 32, 0, repeated<256>};
-    case LoadDist::DIST_BRC_B8: return {1, 1, 1, repeated<1>};
-    case LoadDist::DIST_BRC_B16: return {2, 2, 2, repeated<2>};
-    case LoadDist::DIST_BRC_B32: return {4, 4, 4, repeated<4>};
-    case LoadDist::DIST_US_B8: return {128, 32, 1, doubled<1>};
-    case LoadDist::DIST_US_B16: return {128, 32, 2, doubled<2>};
-    case LoadDist::DIST_DS_B8: return {512, 32, 1, halved<1>};
-    case LoadDist::DIST_DS_B16: return {512, 32, 2, halved<2>};
-    case LoadDist::DIST_UNPACK_B8: return {128, 32, 1, spread<1, 1>};
-    case LoadDist::DIST_UNPACK_B16: return {128, 32, 2, spread<2, 1>};
-    case LoadDist::DIST_UNPACK_B32: return {128, 32, 4, spread<4, 1>};
-    case LoadDist::DIST_UNPACK4_B8: return {64, 32, 1, spread<1, 3>};
-    case LoadDist::DIST_BLK: return {32, 32, 0, repeated<32>};
-    case LoadDist::DIST_E2B_B16: return {16, 16, 2, each_block<2>};
-    case LoadDist::DIST_E2B_B32: return {32, 32, 4, each_block<4>};
-    case LoadDist::DIST_DINTLV_B8: return {512, 32, 1, halved<1>};
-    case LoadDist::DIST_DINTLV_B16: return {512, 32, 2, halved<2>};
-    case LoadDist::DIST_DINTLV_B32: return {512, 32, 4, halved<4>};
+    case LoadDist::DIST_NORM:
+      return {256, 32, 0, repeated<256>};
+    case LoadDist::DIST_BRC_B8:
+      return {1, 1, 1, repeated<1>};
+    case LoadDist::DIST_BRC_B16:
+      return {2, 2, 2, repeated<2>};
+    case LoadDist::DIST_BRC_B32:
+      return {4, 4, 4, repeated<4>};
+    case LoadDist::DIST_US_B8:
+      return {128, 32, 1, doubled<1>};
+    case LoadDist::DIST_US_B16:
+      return {128, 32, 2, doubled<2>};
+    case LoadDist::DIST_DS_B8:
+      return {512, 32, 1, halved<1>};
+    case LoadDist::DIST_DS_B16:
+      return {512, 32, 2, halved<2>};
+    case LoadDist::DIST_UNPACK_B8:
+      return {128, 32, 1, spread<1, 1>};
+    case LoadDist::DIST_UNPACK_B16:
+      return {128, 32, 2, spread<2, 1>};
+    case LoadDist::DIST_UNPACK_B32:
+      return {128, 32, 4, spread<4, 1>};
+    case LoadDist::DIST_UNPACK4_B8:
+      return {64, 32, 1, spread<1, 3>};
+    case LoadDist::DIST_BLK:
+      return {32, 32, 0, repeated<32>};
+    case LoadDist::DIST_E2B_B16:
+      return {16, 16, 2, each_block<2>};
+    case LoadDist::DIST_E2B_B32:
+      return {32, 32, 4, each_block<4>};
+    case LoadDist::DIST_DINTLV_B8:
+      return {512, 32, 1, halved<1>};
+    case LoadDist::DIST_DINTLV_B16:
+      return {512, 32, 2, halved<2>};
+    case LoadDist::DIST_DINTLV_B32:
+      return {512, 32, 4, halved<4>};
   }
   return {};
 }
@@ -143,9 +169,12 @@ void fill(Register &reg, const Loaded &loaded, int part) {
 template <typename T, LoadDist dist, typename... R>
 void load_aligned(const Ub<T> &address, R &...regs) {
   constexpr LoadShape kShape = shape_of(dist);
-  static_assert(kShape.width == 0 || kShape.width == sizeof(T), "the distribution is for another width");
-  static_assert(sizeof(T) < 8 || dist == LoadDist::DIST_NORM, "elements of 8 bytes load with DIST_NORM only");
-  static_assert(is_double(dist) == (sizeof...(R) == 2), "DIST_DINTLV loads two registers, others load one");
+  static_assert(kShape.width == 0 || kShape.width == sizeof(T),
+                "the distribution is for another width");
+  static_assert(sizeof(T) < 8 || dist == LoadDist::DIST_NORM,
+                "elements of 8 bytes load with DIST_NORM only");
+  static_assert(is_double(dist) == (sizeof...(R) == 2),
+                "DIST_DINTLV loads two registers, others load one");
   const Place<Space::UB> &place = address.place();
   const Loaded loaded = load_bytes<kShape.bytes, kShape.align>("LoadAlign", place);
   RegisterOrder &order = register_order();
@@ -158,13 +187,13 @@ void load_aligned(const Ub<T> &address, R &...regs) {
 
 // Write the selected bytes of a register's image, in runs of neighbours.
 template <int align>
-void store_bytes(const char *what, const Register &reg, const uint8_t *image, const Place<Space::UB> &place,
-                 const std::bitset<2 * kRegisterBytes> &selected) {
+void store_bytes(const char *what, const Register &reg, const uint8_t *image,
+                 const Place<Space::UB> &place, const std::bitset<2 * kRegisterBytes> &selected) {
   static constexpr Operand kOperand{"vector store", Access::write, PIPE_V};
   vector_function.require(what);
   if (place.offset % align)
-    fail("misaligned", "align the address, or use Store", "%s writes to UB offset %u, which is no multiple of %d",
-         what, place.offset, align);
+    fail("misaligned", "align the address, or use Store",
+         "%s writes to UB offset %u, which is no multiple of %d", what, place.offset, align);
   RegisterOrder &order = register_order();
   order.next_store(reg);
   for (uint32_t begin = 0; begin < selected.size(); ++begin) {
@@ -180,34 +209,47 @@ void store_bytes(const char *what, const Register &reg, const uint8_t *image, co
 
 constexpr int packed_width(StoreDist dist) {
   switch (dist) {
-    case StoreDist::DIST_PACK_B16: return 2;
-    case StoreDist::DIST_PACK_B32: return 4;
-    case StoreDist::DIST_PACK4_B32: return 4;
-    case StoreDist::DIST_PACK_B64: return 8;
-    default: return 0;
+    case StoreDist::DIST_PACK_B16:
+      return 2;
+    case StoreDist::DIST_PACK_B32:
+      return 4;
+    case StoreDist::DIST_PACK4_B32:
+      return 4;
+    case StoreDist::DIST_PACK_B64:
+      return 8;
+    default:
+      return 0;
   }
 }
 
 constexpr int first_width(StoreDist dist) {
   switch (dist) {
-    case StoreDist::DIST_FIRST_ELEMENT_B8: return 1;
-    case StoreDist::DIST_FIRST_ELEMENT_B16: return 2;
-    case StoreDist::DIST_FIRST_ELEMENT_B32: return 4;
-    default: return 0;
+    case StoreDist::DIST_FIRST_ELEMENT_B8:
+      return 1;
+    case StoreDist::DIST_FIRST_ELEMENT_B16:
+      return 2;
+    case StoreDist::DIST_FIRST_ELEMENT_B32:
+      return 4;
+    default:
+      return 0;
   }
 }
 
 constexpr int normal_width(StoreDist dist) {
   switch (dist) {
-    case StoreDist::DIST_NORM_B8: return 1;
-    case StoreDist::DIST_NORM_B16: return 2;
-    case StoreDist::DIST_NORM_B32: return 4;
-    default: return 0;
+    case StoreDist::DIST_NORM_B8:
+      return 1;
+    case StoreDist::DIST_NORM_B16:
+      return 2;
+    case StoreDist::DIST_NORM_B32:
+      return 4;
+    default:
+      return 0;
   }
 }
 
-// The low part of every element of `width` bytes, next to one another. Where the mask selects other than the first
-// elements the documentation leaves open where they go.
+// The low part of every element of `width` bytes, next to one another. Where the mask selects other
+// than the first elements the documentation leaves open where they go.
 template <int width, int kept>
 void store_packed(const Register &reg, const Place<Space::UB> &place, const MaskReg &mask) {
   const ByteSet selected = selected_bytes(mask, width, "StoreAlign");
@@ -231,7 +273,8 @@ void store_packed(const Register &reg, const Place<Space::UB> &place, const Mask
 
 template <typename T, StoreDist dist>
 void store_aligned(const Ub<T> &address, const Register &reg, const MaskReg &mask) {
-  constexpr int kNormal = normal_width(dist), kFirst = first_width(dist), kPacked = packed_width(dist);
+  constexpr int kNormal = normal_width(dist), kFirst = first_width(dist),
+                kPacked = packed_width(dist);
   const Place<Space::UB> &place = address.place();
   std::bitset<2 * kRegisterBytes> written;
   if constexpr (kPacked != 0) {

@@ -1,7 +1,9 @@
-// Moving lanes: copies, broadcasts, interleaving, packing, gathering within a register, and the same of masks.
+// Moving lanes: copies, broadcasts, interleaving, packing, gathering within a register, and the
+// same of masks.
 //
-// Written from the pages "Move", "Duplicate", "Arange", "Interleave", "DeInterleave", "Pack", "UnPack", "Squeeze",
-// "Gather" and those under "MaskReg计算". Lanes that are not usable stay so wherever they go.
+// Written from the pages "Move", "Duplicate", "Arange", "Interleave", "DeInterleave", "Pack",
+// "UnPack", "Squeeze", "Gather" and those under "MaskReg计算". Lanes that are not usable stay so
+// wherever they go.
 #pragma once
 
 #include "register_lanes.h"
@@ -14,7 +16,8 @@ enum class IndexOrder { INCREASE_ORDER, DECREASE_ORDER };
 
 namespace tandem::emulation {
 
-// Byte i of dst is byte source(i) of what two registers hold side by side, or 0 where that is negative.
+// Byte i of dst is byte source(i) of what two registers hold side by side, or 0 where that is
+// negative.
 template <typename F>
 void permute(const char *what, Register &dst, const Register &low, const Register &high, F source) {
   vector_function.require(what);
@@ -85,7 +88,8 @@ void Duplicate(RegTensor<E> &dst, V scalar) {
   dst.sources = {};
 }
 
-template <typename T = DefaultType, MaskMergeMode mode = MaskMergeMode::ZEROING, typename E, typename V>
+template <typename T = DefaultType, MaskMergeMode mode = MaskMergeMode::ZEROING, typename E,
+          typename V>
   requires std::is_same_v<E, V>
 void Duplicate(RegTensor<E> &dst, V scalar, MaskReg &mask) {
   emulation::check_type<T, E>();
@@ -108,7 +112,8 @@ void Duplicate(RegTensor<E> &dst, RegTensor<E> &src, MaskReg &mask) {
 }
 
 // scalar, scalar + 1, ... in increasing order; in decreasing order the scalar stands last.
-template <typename T = DefaultType, IndexOrder order = IndexOrder::INCREASE_ORDER, typename E, typename V>
+template <typename T = DefaultType, IndexOrder order = IndexOrder::INCREASE_ORDER, typename E,
+          typename V>
   requires(std::is_same_v<E, V> && emulation::kOneOf<E, int8_t, int16_t, int32_t, int64_t, float>)
 void Arange(RegTensor<E> &dst, V scalar) {
   emulation::check_type<T, E>();
@@ -147,8 +152,8 @@ void DeInterleave(RegTensor<E> &dst0, RegTensor<E> &dst1, RegTensor<E> &src0, Re
 }
 
 // The low half of each element, in the lower or upper half of dst; the other half becomes 0.
-template <typename T = DefaultType, typename U = DefaultType, HighLowPart part = HighLowPart::LOWEST,
-          typename D, typename E>
+template <typename T = DefaultType, typename U = DefaultType,
+          HighLowPart part = HighLowPart::LOWEST, typename D, typename E>
   requires(std::is_unsigned_v<D> && sizeof(E) == 2 * sizeof(D) && emulation::Integer<E>)
 void Pack(RegTensor<D> &dst, RegTensor<E> &src) {
   constexpr int kStart = part == HighLowPart::LOWEST ? 0 : emulation::kRegisterBytes / 2;
@@ -160,8 +165,8 @@ void Pack(RegTensor<D> &dst, RegTensor<E> &src) {
 }
 
 // Elements of the lower or upper half, widened with zeros or, of signed types, with the sign.
-template <typename T = DefaultType, typename U = DefaultType, HighLowPart part = HighLowPart::LOWEST,
-          typename D, typename E>
+template <typename T = DefaultType, typename U = DefaultType,
+          HighLowPart part = HighLowPart::LOWEST, typename D, typename E>
   requires(emulation::Integer<E> && emulation::Integer<D> && sizeof(D) == 2 * sizeof(E) &&
            std::is_signed_v<D> == std::is_signed_v<E>)
 void UnPack(RegTensor<D> &dst, RegTensor<E> &src) {
@@ -216,11 +221,14 @@ void Interleave(MaskReg &dst0, MaskReg &dst1, MaskReg &src0, MaskReg &src1) {
 template <typename T>
 void DeInterleave(MaskReg &dst0, MaskReg &dst1, MaskReg &src0, MaskReg &src1) {
   const MaskReg low = src0, high = src1;
-  dst0 = emulation::permuted(low, high, [](int i) { return emulation::deinterleaved(i, sizeof(T), 0); });
-  dst1 = emulation::permuted(low, high, [](int i) { return emulation::deinterleaved(i, sizeof(T), 1); });
+  dst0 = emulation::permuted(low, high,
+                             [](int i) { return emulation::deinterleaved(i, sizeof(T), 0); });
+  dst1 = emulation::permuted(low, high,
+                             [](int i) { return emulation::deinterleaved(i, sizeof(T), 1); });
 }
 
-// The even bits, in the lower or upper half; the other half becomes 0 (taken to be so, as for registers).
+// The even bits, in the lower or upper half; the other half becomes 0 (taken to be so, as for
+// registers).
 template <HighLowPart part = HighLowPart::LOWEST>
 void Pack(MaskReg &dst, MaskReg &src) {
   const MaskReg from = src;

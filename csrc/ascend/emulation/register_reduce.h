@@ -1,7 +1,8 @@
 // Reductions of a register to one element, or to one a block of 32 bytes.
 //
-// Written from the pages "Reduce", "ReduceDataBlock" and "PairReduceElem". Sums are documented as a binary tree over
-// neighbours: (a0 + a1) + (a2 + a3) and so on, lanes that the mask leaves out counting as 0.
+// Written from the pages "Reduce", "ReduceDataBlock" and "PairReduceElem". Sums are documented as a
+// binary tree over neighbours: (a0 + a1) + (a2 + a3) and so on, lanes that the mask leaves out
+// counting as 0.
 #pragma once
 
 #include "register_lanes.h"
@@ -19,7 +20,8 @@ using AscendC::Reg::ReduceType;
 
 // The selected lanes, and what stands for the others.
 template <typename T>
-std::array<T, kLanes<T>> selected_lanes(const char *what, const Register &src, const MaskReg &mask, T other) {
+std::array<T, kLanes<T>> selected_lanes(const char *what, const Register &src, const MaskReg &mask,
+                                        T other) {
   vector_function.require(what);
   const ByteSet selected = selected_bytes(mask, sizeof(T), what);
   require_known(src, selected, what);
@@ -45,15 +47,17 @@ constexpr T extreme(bool largest) {
   return largest ? std::numeric_limits<T>::max() : std::numeric_limits<T>::lowest();
 }
 
-// A result beyond every finite number would be one of the lanes left out, and the documentation is not clear about
-// what these hold.
+// A result beyond every finite number would be one of the lanes left out, and the documentation is
+// not clear about what these hold.
 template <typename T>
 void check_extreme(const char *what, T result, const MaskReg &mask) {
   if constexpr (std::is_same_v<T, float>) {
     const ByteSet selected = selected_bytes(mask, sizeof(T), what);
     if (std::fabs(result) == std::numeric_limits<float>::max() && !covers(selected, kAll))
       fail("undefined-result", "fill the lanes with Select and reduce with a full mask",
-           "%s finds no finite number among the selected lanes, so the result may be one of the others", what);
+           "%s finds no finite number among the selected lanes, so the result may be one of the "
+           "others",
+           what);
   }
 }
 
@@ -64,7 +68,8 @@ int extreme_lane(const std::array<T, kLanes<T>> &lanes, int first, int count) {
   for (int i = first; i < first + count; ++i) {
     if constexpr (std::is_same_v<T, float>)
       if (lanes[i] != lanes[i]) return i;
-    const T value = type == ReduceType::MAX ? larger(lanes[best], lanes[i]) : smaller(lanes[best], lanes[i]);
+    const T value =
+        type == ReduceType::MAX ? larger(lanes[best], lanes[i]) : smaller(lanes[best], lanes[i]);
     if (std::memcmp(&value, &lanes[best], sizeof value) != 0) best = i;
   }
   return best;
@@ -81,8 +86,8 @@ void set_result(RegTensor<T> &dst, const std::array<T, kLanes<T>> &lanes, const 
 
 namespace AscendC::Reg {
 
-// SUM: the sum in lane 0. MAX, MIN: the extreme in lane 0 and the bits of its lane's number in lane 1. Other lanes
-// become 0.
+// SUM: the sum in lane 0. MAX, MIN: the extreme in lane 0 and the bits of its lane's number in
+// lane 1. Other lanes become 0.
 template <ReduceType type = ReduceType::SUM, typename T = DefaultType, typename U = DefaultType,
           MaskMergeMode mode = MaskMergeMode::ZEROING, typename D, typename E>
 void Reduce(RegTensor<D> &dst, const RegTensor<E> &src, const MaskReg &mask) {
@@ -142,7 +147,8 @@ void PairReduceElem(RegTensor<float> &dst, const RegTensor<float> &src, const Ma
   static_assert(mode == MaskMergeMode::ZEROING, "not supported by the device: MERGING");
   const auto values = emulation::selected_lanes<float>("PairReduceElem", src, mask, 0.0f);
   std::array<float, emulation::kLanes<float>> lanes{};
-  for (int i = 0; i < emulation::kLanes<float> / 2; ++i) lanes[i] = values[2 * i] + values[2 * i + 1];
+  for (int i = 0; i < emulation::kLanes<float> / 2; ++i)
+    lanes[i] = values[2 * i] + values[2 * i + 1];
   emulation::set_result(dst, lanes, src.sources);
 }
 

@@ -71,7 +71,8 @@ void mask_logic(const char *what, MaskReg &dst, const MaskReg &left, const MaskR
   vector_function.require(what);
   const MaskReg a = left, b = right, m = mask;
   dst.bits = wordwise([&](int i) { return f(a.bits[i], b.bits[i]) & m.bits[i]; });
-  dst.known = wordwise([&](int i) { return m.known[i] & (~m.bits[i] | (a.known[i] & b.known[i])); });
+  dst.known =
+      wordwise([&](int i) { return m.known[i] & (~m.bits[i] | (a.known[i] & b.known[i])); });
 }
 
 }  // namespace tandem::emulation
@@ -85,7 +86,8 @@ void Compare(MaskReg &dst, RegTensor<E> &left, RegTensor<E> &right, MaskReg &mas
   const auto a = emulation::lanes_of<E>(left);
   const auto b = emulation::lanes_of<E>(right);
   emulation::compare<E>(
-      "Compare", dst, mask, [&](int i) { return emulation::compared<mode>(a[i], b[i]); }, left, right);
+      "Compare", dst, mask, [&](int i) { return emulation::compared<mode>(a[i], b[i]); }, left,
+      right);
 }
 
 template <typename T = DefaultType, CMPMODE mode = CMPMODE::EQ, typename E, typename V>
@@ -116,18 +118,18 @@ void Select(RegTensor<E> &dst, RegTensor<E> &src0, RegTensor<E> &src1, MaskReg &
   dst.sources = sources;
 }
 
-#define TANDEM_LOGIC(name, expression)                                                             \
-  template <typename T = DefaultType, MaskMergeMode mode = MaskMergeMode::ZEROING, typename E>     \
-    requires emulation::Integer<E>                                                                 \
-  void name(RegTensor<E> &dst, RegTensor<E> &left, RegTensor<E> &right, MaskReg &mask) {           \
-    emulation::check_type<T, E>();                                                                 \
-    static_assert(mode == MaskMergeMode::ZEROING, "not supported by the device: MERGING");         \
-    emulation::binary<mode>(#name, dst, left, right, mask, [](E a, E b) { return expression; });   \
-  }                                                                                                \
-  inline void name(MaskReg &dst, MaskReg &left, MaskReg &right, MaskReg &mask) {                   \
-    emulation::mask_logic(#name, dst, left, right, mask,                                           \
-                          [](uint64_t a, uint64_t b) { return expression; });                      \
-  }                                                                                                \
+#define TANDEM_LOGIC(name, expression)                                                           \
+  template <typename T = DefaultType, MaskMergeMode mode = MaskMergeMode::ZEROING, typename E>   \
+    requires emulation::Integer<E>                                                               \
+  void name(RegTensor<E> &dst, RegTensor<E> &left, RegTensor<E> &right, MaskReg &mask) {         \
+    emulation::check_type<T, E>();                                                               \
+    static_assert(mode == MaskMergeMode::ZEROING, "not supported by the device: MERGING");       \
+    emulation::binary<mode>(#name, dst, left, right, mask, [](E a, E b) { return expression; }); \
+  }                                                                                              \
+  inline void name(MaskReg &dst, MaskReg &left, MaskReg &right, MaskReg &mask) {                 \
+    emulation::mask_logic(#name, dst, left, right, mask,                                         \
+                          [](uint64_t a, uint64_t b) { return expression; });                    \
+  }                                                                                              \
   static_assert(true)
 
 TANDEM_LOGIC(And, a &b);
@@ -153,34 +155,33 @@ inline void Select(MaskReg &dst, MaskReg &src0, MaskReg &src1, MaskReg &mask) {
   const MaskReg a = src0, b = src1, m = mask;
   dst.bits = emulation::wordwise(
       [&](int i) { return (a.bits[i] & m.bits[i]) | (b.bits[i] & ~m.bits[i]); });
-  dst.known = emulation::wordwise([&](int i) {
-    return m.known[i] & ((a.known[i] & m.bits[i]) | (b.known[i] & ~m.bits[i]));
-  });
+  dst.known = emulation::wordwise(
+      [&](int i) { return m.known[i] & ((a.known[i] & m.bits[i]) | (b.known[i] & ~m.bits[i])); });
 }
 
-#define TANDEM_SHIFT(name, f)                                                                       \
-  template <typename T = DefaultType, typename U = DefaultType,                                     \
-            MaskMergeMode mode = MaskMergeMode::ZEROING, typename E>                                \
-    requires emulation::Integer<E>                                                                  \
-  void name(RegTensor<E> &dst, RegTensor<E> &src, RegTensor<std::make_signed_t<E>> &bits,           \
-            MaskReg &mask) {                                                                        \
-    emulation::check_type<T, E>();                                                                  \
-    emulation::check_type<U, std::make_signed_t<E>>();                                              \
-    static_assert(mode == MaskMergeMode::ZEROING, "not supported by the device: MERGING");          \
-    const auto a = emulation::lanes_of<E>(src);                                                     \
-    const auto b = emulation::lanes_of<std::make_signed_t<E>>(bits);                                \
-    emulation::write_selected<E, mode>(                                                             \
-        #name, dst, mask, [&](int i) { return emulation::f(a[i], b[i]); }, src, bits);              \
-  }                                                                                                 \
-  template <typename T = DefaultType, typename U = int16_t,                                         \
-            MaskMergeMode mode = MaskMergeMode::ZEROING, typename E>                                \
-    requires emulation::Integer<E>                                                                  \
-  void name##s(RegTensor<E> &dst, RegTensor<E> &src, int16_t bits, MaskReg &mask) {                 \
-    emulation::check_type<T, E>();                                                                  \
-    emulation::check_type<U, int16_t>();                                                            \
-    static_assert(mode == MaskMergeMode::ZEROING, "not supported by the device: MERGING");          \
-    emulation::unary<mode>(#name "s", dst, src, mask, [&](E a) { return emulation::f(a, bits); });  \
-  }                                                                                                 \
+#define TANDEM_SHIFT(name, f)                                                                      \
+  template <typename T = DefaultType, typename U = DefaultType,                                    \
+            MaskMergeMode mode = MaskMergeMode::ZEROING, typename E>                               \
+    requires emulation::Integer<E>                                                                 \
+  void name(RegTensor<E> &dst, RegTensor<E> &src, RegTensor<std::make_signed_t<E>> &bits,          \
+            MaskReg &mask) {                                                                       \
+    emulation::check_type<T, E>();                                                                 \
+    emulation::check_type<U, std::make_signed_t<E>>();                                             \
+    static_assert(mode == MaskMergeMode::ZEROING, "not supported by the device: MERGING");         \
+    const auto a = emulation::lanes_of<E>(src);                                                    \
+    const auto b = emulation::lanes_of<std::make_signed_t<E>>(bits);                               \
+    emulation::write_selected<E, mode>(                                                            \
+        #name, dst, mask, [&](int i) { return emulation::f(a[i], b[i]); }, src, bits);             \
+  }                                                                                                \
+  template <typename T = DefaultType, typename U = int16_t,                                        \
+            MaskMergeMode mode = MaskMergeMode::ZEROING, typename E>                               \
+    requires emulation::Integer<E>                                                                 \
+  void name##s(RegTensor<E> &dst, RegTensor<E> &src, int16_t bits, MaskReg &mask) {                \
+    emulation::check_type<T, E>();                                                                 \
+    emulation::check_type<U, int16_t>();                                                           \
+    static_assert(mode == MaskMergeMode::ZEROING, "not supported by the device: MERGING");         \
+    emulation::unary<mode>(#name "s", dst, src, mask, [&](E a) { return emulation::f(a, bits); }); \
+  }                                                                                                \
   static_assert(true)
 
 TANDEM_SHIFT(ShiftLeft, shifted_left);

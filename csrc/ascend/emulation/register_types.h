@@ -11,7 +11,6 @@
 #include <cstring>
 #include <type_traits>
 
-
 #include "core.h"
 #include "vector_function.h"
 
@@ -172,7 +171,8 @@ inline ByteSet selected_bytes(const MaskReg &mask, int size, const char *what) {
   const uint64_t lowest = lowest_bits(size);
   if (!covers(mask.known, wordwise([&](int) { return lowest; })))
     fail("uninitialised-mask", "make the mask for the type that the operation works on",
-         "%s reads bits of a mask that were never set, or not for elements of %d bytes", what, size);
+         "%s reads bits of a mask that were never set, or not for elements of %d bytes", what,
+         size);
   const uint64_t ones = (1ull << size) - 1;
   return wordwise([&](int i) { return (mask.bits[i] & lowest) * ones; });
 }

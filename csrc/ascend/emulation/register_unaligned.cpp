@@ -4,7 +4,8 @@ namespace tandem::emulation {
 
 namespace {
 
-void write_block(const Place<Space::UB> &place, const uint8_t *image, uint32_t count, const Register &reg) {
+void write_block(const Place<Space::UB> &place, const uint8_t *image, uint32_t count,
+                 const Register &reg) {
   static constexpr Operand kOperand{"vector store", Access::write, PIPE_V};
   if (count == 0) return;
   uint8_t *to = touch(place, count, kOperand);
@@ -14,15 +15,16 @@ void write_block(const Place<Space::UB> &place, const uint8_t *image, uint32_t c
 
 }  // namespace
 
-void store_unaligned(const Place<Space::UB> &place, const Register &src, UnalignRegForStore &helper, uint32_t count) {
+void store_unaligned(const Place<Space::UB> &place, const Register &src, UnalignRegForStore &helper,
+                     uint32_t count) {
   vector_function.require("StoreUnAlign");
   if (count > uint32_t(kRegisterBytes))
     fail("out-of-range", "store at most one register", "StoreUnAlign of %u bytes", count);
   const uint32_t waiting = helper.end - helper.begin;
   if (waiting != 0 && helper.end != place.offset)
     fail("unaligned-register", "call StoreUnAlignPost before going on elsewhere",
-         "StoreUnAlign at UB offset %u, while bytes for offset %u wait in its helper register", place.offset,
-         helper.begin);
+         "StoreUnAlign at UB offset %u, while bytes for offset %u wait in its helper register",
+         place.offset, helper.begin);
   ByteSet needed = kNone;
   for (uint32_t i = 0; i < count; ++i) put(needed, int(i), true);
   require_known(src, needed, "StoreUnAlign");
@@ -49,8 +51,10 @@ void store_rest(const Place<Space::UB> &place, UnalignRegForStore &helper) {
   const uint32_t waiting = helper.end - helper.begin;
   if (waiting == 0) return;
   if (helper.end != place.offset)
-    fail("unaligned-register", "give StoreUnAlignPost the address that the last StoreUnAlign ended at",
-         "StoreUnAlignPost at UB offset %u, while bytes up to offset %u wait", place.offset, helper.end);
+    fail("unaligned-register",
+         "give StoreUnAlignPost the address that the last StoreUnAlign ended at",
+         "StoreUnAlignPost at UB offset %u, while bytes up to offset %u wait", place.offset,
+         helper.end);
   Register reg;
   reg.sources = helper.sources;
   register_order().next_store(reg);

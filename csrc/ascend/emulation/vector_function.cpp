@@ -11,9 +11,12 @@ RegisterOrder &register_order() {
 
 RunningVectorFunction::RunningVectorFunction() {
   if (core().type != CoreType::vector)
-    fail("wrong-core", "call vector functions on vector cores only", "a vector function starts on a cube core");
+    fail("wrong-core", "call vector functions on vector cores only",
+         "a vector function starts on a cube core");
   if (vector_function.running)
-    fail("nested-vector-function", "call a __simd_callee__ function instead", "a vector function calls another one");
+    fail("nested-vector-function", "call a __simd_callee__ function instead",
+         "a vector function calls another one");
+  begin_vector_function();
   vector_function.running = true;
   vector_function.bytes_wait = 0;
   register_order().begin(core().memory(Space::UB).size);

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "cores.h"
 #include "fault.h"
@@ -34,16 +33,14 @@ inline VectorFunction vector_function;
 class RunningVectorFunction {
  public:
   RunningVectorFunction();
-  ~RunningVectorFunction() { vector_function.running = false; }
+  ~RunningVectorFunction() {
+    vector_function.running = false;
+    end_vector_function();
+  }
   // What must hold when the function returns.
   void finish() const;
   RunningVectorFunction(const RunningVectorFunction &) = delete;
   RunningVectorFunction &operator=(const RunningVectorFunction &) = delete;
 };
-
-// What may be passed to a vector function: checked pointers and plain numbers, by value.
-template <typename T>
-inline constexpr bool kPassable =
-    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_trivially_copyable_v<T>;
 
 }  // namespace tandem::emulation
