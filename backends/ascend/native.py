@@ -99,12 +99,15 @@ class AscendLibrary:
         pairs = zip(entry.parameters, arguments, strict=True)
         values = [self._value(name, parameter, value) for parameter, value in pairs]
         arrays = [value for value in arguments if isinstance(value, Tensor)]
-        if self._queue is None:
-            status = self._emulate(entry, values, arrays)
-        else:
-            index = next((array.device.index for array in arrays if array.device.type != "cpu"), 0)
+        index = self._place(name, arrays)
+        try:
+            if self._queue is None:
+                self._emulate(name, entry, values, arrays)
+                return
             with self._queue(index) as stream:
                 status = entry.function(self._device(index), self._ffi.cast("void *", stream), *values)
+        except OverflowError as error:
+            raise _refused(name, f"a number is too large: {error}") from error
         if status:
             raise self._error(name, status, arrays)
 
@@ -163,16 +166,25 @@ class AscendLibrary:
             self._devices[index] = facts
         return self._devices[index]
 
-    def _emulate(self, entry: _Entry, values: list[Any], arrays: list[Tensor]) -> int:
+    def _place(self, name: str, arrays: list[Tensor]) -> int:
+        """Index of the device that all arrays are on."""
+        found = {array.device for array in arrays}
+        if len(found) > 1 or any((device.type == "cpu") != (self._queue is None) for device in found):
+            raise _refused(name, f"arrays are on {' and '.join(sorted(map(str, found)))}, not on one device of its own")
+        return next(iter(found)).index or 0 if found else 0
+
+    def _emulate(self, name: str, entry: _Entry, values: list[Any], arrays: list[Tensor]) -> None:
         """Run an entry with nothing but its arrays in reach: a kernel that touches other memory is at fault."""
-        ranges = [(self._ffi.cast("void *", array.data_ptr()), array.nbytes) for array in arrays if array.numel()]
         with self._lock:
             try:
-                for pointer, size in ranges:
-                    self._handle.tandem_ascend_register(pointer, size)
-                return int(entry.function(self._device(0), self._ffi.NULL, *values))
+                for array in arrays:
+                    if array.numel():
+                        self._handle.tandem_ascend_register(self._ffi.cast("void *", array.data_ptr()), array.nbytes)
+                status = entry.function(self._device(0), self._ffi.NULL, *values)
             finally:
                 self._handle.tandem_ascend_forget_all()
+            if status:
+                raise self._error(name, status, arrays)
 
     def _error(self, name: str, status: int, arrays: list[Tensor]) -> TandemError:
         shapes = ", ".join(f"{str(array.dtype).removeprefix('torch.')} {list(array.shape)}" for array in arrays)
@@ -240,11 +252,12 @@ def load(path: Path, queue: Queue | None) -> AscendLibrary:
 
 
 def _unusable(path: Path, why: str) -> BackendLoadError:
+    needs = "source set_env.sh of the toolkit, or " if path.name == DEVICE else ""
     return BackendLoadError(
         "the kernels of backend 'ascend' cannot be loaded",
         where=str(path),
         why=why,
-        fix=f"build them again with `{MAKE[path.name]}`; those of a device need CANN's libraries (source set_env.sh)",
+        fix=f"{needs}build them again with `{MAKE[path.name]}`",
     )
 
 
