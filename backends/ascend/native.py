@@ -245,7 +245,7 @@ def load(path: Path, queue: Queue | None) -> AscendLibrary:
         handle = ffi.dlopen(str(path))
         emulated = bool(handle.tandem_ascend_emulated())
     except (OSError, AttributeError, cffi.CDefError, cffi.FFIError) as error:
-        raise _unusable(path, f"{type(error).__name__}: {error}") from error
+        raise _unusable(path, f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
     if emulated != (queue is None):
         raise _unusable(path, f"it {'emulates' if emulated else 'is for'} a device, and its name says otherwise")
     return AscendLibrary(ffi, handle, path, queue)

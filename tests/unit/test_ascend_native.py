@@ -132,8 +132,9 @@ def test_a_library_that_cannot_be_used_says_why(folder: Path, monkeypatch: pytes
     odd = ascend_library.build(folder / "none" / DEVICE, emulated=True)
     with pytest.raises(BackendLoadError, match="it emulates a device, and its name says otherwise"):
         native.load(odd, lambda _: None)  # type: ignore[arg-type, return-value]
-    wrong = ascend_library.build(folder / "none" / DEVICE, emulated=True, text="int 3;")
-    with pytest.raises(BackendLoadError, match=r"cannot be loaded.*CDefError.*source set_env.sh"):
+    (folder / "wrong").mkdir()
+    wrong = ascend_library.build(folder / "wrong" / DEVICE, emulated=False, text="int 3;")
+    with pytest.raises(BackendLoadError, match=r"cannot be loaded.*CDefError.*source set_env.sh.*`make ascend`"):
         native.load(wrong, lambda _: None)  # type: ignore[arg-type, return-value]
     monkeypatch.setattr(native, "_HERE", folder / "nowhere")
     monkeypatch.setattr(native, "_BUILD", folder / "nowhere")
