@@ -1,6 +1,7 @@
 #include "vector_function.h"
 
 #include "register_order.h"
+#include "simt_threads.h"
 
 namespace tandem::emulation {
 
@@ -13,7 +14,7 @@ RunningVectorFunction::RunningVectorFunction() {
   if (core().type != CoreType::vector)
     fail("wrong-core", "call vector functions on vector cores only",
          "a vector function starts on a cube core");
-  if (vector_function.running)
+  if (vector_function.running || simt_running())
     fail("nested-vector-function", "call a __simd_callee__ function instead",
          "a vector function calls another one");
   begin_vector_function();
