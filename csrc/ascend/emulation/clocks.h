@@ -8,8 +8,7 @@
 
 #include <cstdint>
 
-// The pipes of a core, with the documented names. VECTOR_STORE is not one of them: it stands for
-// the stores of a vector function, which its own loads see only after LocalMemBar.
+// The pipes of a core, with the documented names.
 enum pipe_t : uint8_t {
   PIPE_S = 0,
   PIPE_V = 1,
@@ -18,13 +17,12 @@ enum pipe_t : uint8_t {
   PIPE_MTE2 = 4,
   PIPE_MTE3 = 5,
   PIPE_FIX = 6,
-  PIPE_VECTOR_STORE = 7,
-  PIPE_ALL = 8
+  PIPE_ALL = 7
 };
 
 namespace tandem::emulation {
 
-constexpr int kPipes = 8;
+constexpr int kPipes = 7;
 constexpr int kCores = 6;
 constexpr int kAgents = kPipes * kCores;
 

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "../../include/tandem_ascend.h"
+#include "counts.h"
 #include "fault.h"
 #include "fiber.h"
 #include "global_memory.h"
@@ -62,7 +63,7 @@ Machine::Machine() {
     }
     for (int pipe = 0; pipe < kPipes; ++pipe) {
       one.agents[pipe].index = static_cast<uint8_t>(i * kPipes + pipe);
-      one.agents[pipe].in_order = pipe == PIPE_S || pipe == PIPE_V || pipe == PIPE_VECTOR_STORE;
+      one.agents[pipe].in_order = pipe == PIPE_S || pipe == PIPE_V;
     }
   }
 }
@@ -91,7 +92,7 @@ void reset_core(Core &one, uint32_t first_stamp) {
     for (CrossFlag &flag : set) flag.count = 0;
   one.ub_top = 0;
   one.atomic = 0;
-  one.control = 0;
+  one.control = kControlDefault;
   one.pipe = nullptr;
   one.late_fault = nullptr;
   one.element_pipe = PIPE_S;
@@ -256,6 +257,7 @@ int32_t launch(const void *kernel, const char *name, uint32_t blocks, void (*bod
     remember_fault(fault);
     status = TANDEM_EMULATION_FAULT;
   }
+  if (counting) count_launch(launch, status != TANDEM_OK);
   end_epochs(highest_stamp());
   current_core = nullptr;
   current_launch = nullptr;

@@ -38,6 +38,9 @@ struct CrossFlag {
   }
 };
 
+// CTRL at the start of a kernel and after InitSocState: conversions saturate, all alike.
+constexpr uint64_t kControlDefault = 1ull << 60;
+
 struct Block;
 
 struct Core {
@@ -52,7 +55,7 @@ struct Core {
   CrossFlag cross_sets[3][kCrossFlags];   // [mode][id]: sets that wait for those of other cores
   uint32_t ub_top;                        // bytes of UB that tensors of this launch reach to
   uint8_t atomic;                         // SetAtomicAdd: an `Atomic` of copy.h
-  uint64_t control;        // CTRL, SetCtrlSpr: bits 48 and 60 say whether conversions saturate
+  uint64_t control;        // CTRL, see control.h
   void *pipe;              // the TPipe of the kernel
   const char *late_fault;  // what a destructor found wrong, where it cannot throw
   pipe_t element_pipe;     // of p[i]: PIPE_S, and PIPE_V inside of a vector function
@@ -101,13 +104,9 @@ void order(pipe_t from, pipe_t to);
 // later ones.
 void barrier(pipe_t pipe);
 
-// A vector function (SIMD or SIMT), on PIPE_V: p[i] inside of it is an access of PIPE_V. Stores of
-// registers name PIPE_VECTOR_STORE: they follow all that V did before and the loads of the function
-// itself, but only `show_vector_stores` (LocalMemBar from stores to loads, and the end of the
-// function) lets its loads rely on them.
-void begin_vector_function();
-void show_vector_stores();
-void end_vector_function();
+// The code of a vector function: p[i] is an access of PIPE_V meanwhile.
+inline void begin_vector_function() { core().element_pipe = PIPE_V; }
+inline void end_vector_function() { core().element_pipe = PIPE_S; }
 
 // Run a kernel on `blocks` blocks; returns TANDEM_OK or TANDEM_EMULATION_FAULT. `kernel` is the
 // address of the function, whose section says of what kind it is; `body(context)` calls it.

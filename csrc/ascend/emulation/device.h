@@ -14,6 +14,7 @@
 #include "simt_warp.h"
 #include "sync.h"
 #include "tensor.h"
+#include "vector.h"
 
 // Qualifiers of functions. On which cores a kernel runs is told by the section that it lies in.
 #define __global__

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cores.h"
+#include "counts.h"
 #include "fault.h"
 #include "global_memory.h"
 #include "pointers.h"
@@ -15,8 +16,6 @@ namespace {
 const char *remedy(const Core &one, pipe_t pipe, const Core &other, pipe_t other_pipe) {
   if (&one != &other)
     return "order the cores by CrossCoreSetFlag and CrossCoreWaitFlag, or by SyncAll";
-  if (pipe == PIPE_VECTOR_STORE || other_pipe == PIPE_VECTOR_STORE)
-    return "order loads after stores of a vector function by LocalMemBar";
   if (pipe == other_pipe) return "put PipeBarrier of that pipe between the two";
   return "put SetFlag and WaitFlag of the two pipes, in that order, or a queue's EnQue and DeQue "
          "between them";
@@ -84,13 +83,16 @@ uint8_t *access_global(uint64_t address, uint64_t bytes, const Operand &operand)
     conflict.offset += range->base;
     fail_conflict(*current_core, Space::GM, conflict, address, bytes, operand);
   }
+  if (counting) [[unlikely]]
+    count_access(Space::GM, address, bytes, operand.access);
   return reinterpret_cast<uint8_t *>(address);
 }
 
 }  // namespace
 
 const char *space_name(Space space) {
-  static constexpr const char *kNames[] = {"GM", "UB", "L1", "L0A", "L0B", "L0C", "BT", "FB", "L0A_MX", "L0B_MX"};
+  static constexpr const char *kNames[] = {"GM",  "UB", "L1", "L0A",    "L0B",
+                                           "L0C", "BT", "FB", "L0A_MX", "L0B_MX"};
   return kNames[static_cast<int>(space)];
 }
 
@@ -105,6 +107,8 @@ uint8_t *access_of(Core &owner, Space space, uint64_t address, uint64_t bytes,
       address, bytes, operand.access, current_core->agents[operand.pipe], operand.in_order);
   if (conflict.kind != Conflict::none) [[unlikely]]
     fail_conflict(owner, space, conflict, address, bytes, operand);
+  if (counting) [[unlikely]]
+    count_access(space, address, bytes, operand.access);
   return memory.bytes + address;
 }
 

@@ -8,8 +8,7 @@
 namespace tandem::emulation {
 
 const char *pipe_name(pipe_t pipe) {
-  static constexpr const char *kNames[] = {"S",    "V",   "M",          "MTE1", "MTE2",
-                                           "MTE3", "FIX", "V (stores)", "ALL"};
+  static constexpr const char *kNames[] = {"S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX", "ALL"};
   return kNames[pipe];
 }
 
@@ -30,22 +29,6 @@ void barrier(pipe_t pipe) {
     acquire_all(release_all());
   else
     order(pipe, pipe);
-}
-
-void begin_vector_function() {
-  Core &one = core();
-  Agent &store = one.agent(PIPE_VECTOR_STORE);
-  store.acquire(one.agent(PIPE_V).seen);
-  // Not a release: what V reads from now on, within the function, also comes before its stores.
-  store.seen.complete[one.agent(PIPE_V).index] = one.agent(PIPE_V).now;
-  one.element_pipe = PIPE_V;
-}
-
-void show_vector_stores() { order(PIPE_VECTOR_STORE, PIPE_V); }
-
-void end_vector_function() {
-  show_vector_stores();
-  core().element_pipe = PIPE_S;
 }
 
 void set_flag(pipe_t from, pipe_t to, int32_t id) {
