@@ -35,6 +35,11 @@ def planned() -> tuple[dict[str, Planned], dict[str, str]]:
     return gathered(modules, "PLAN"), gathered(modules, "WHY")
 
 
+def launched() -> dict[str, Any]:
+    """Launchers of all kernel files by op."""
+    return gathered(kernel_files(kernels), "OPS")
+
+
 def every_line() -> list[Line]:
     """Every workload in every phase; traffic is that of the largest device."""
     plans, why = planned()
