@@ -220,7 +220,8 @@ void multiply(const LocalPlace &c, const LocalPlace &a, CubeNumber a_type, const
       }
     }
   }
-  each_result(c, m, n, ordered ? kResultInOrder : kResult,
+  // Where the instruction read them first, that read has been held against earlier instructions.
+  each_result(c, m, n, ordered || !p.cmatrixInitVal ? kResultInOrder : kResult,
               [&](uint32_t row, uint32_t first, uint32_t count, uint8_t *x) {
                 std::memcpy(x, result + uint64_t(row) * n + first, count * sizeof(float));
               });
