@@ -21,6 +21,12 @@ double decode_number(int32_t format, uint32_t code);
 uint32_t encode_number(int32_t format, double value, int32_t rounding, int32_t saturate);
 uint32_t store_bfloat16(float value);
 float load_bfloat16(uint32_t bits);
+int32_t register_case(const char *name, const uint8_t *in, int64_t in_bytes, uint8_t *out, int64_t out_bytes,
+                      int32_t per_instruction);
+int32_t simt_warp(const int32_t *in, int32_t *out);
+int32_t simt_block(const int32_t *in, int32_t *out);
+int32_t simt_barriers(int32_t *out, int32_t times);
+int32_t simt_triple(const int32_t *in, int32_t *out, int32_t count);
 """
 
 

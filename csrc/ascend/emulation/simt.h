@@ -47,7 +47,7 @@ inline uint32_t one() { return 1; }
 // Arguments go to a vector function by value: pointers into GM and UB, and plain numbers.
 template <typename... A>
 constexpr void check_arguments() {
-  static_assert((std::is_trivially_copyable_v<std::remove_cvref_t<A>> && ...),
+  static_assert((std::is_trivially_copyable_v<std::decay_t<A>> && ...),
                 "vector functions take plain numbers and pointers into GM and UB");
 }
 

@@ -1,8 +1,7 @@
-// Planted faults of register-level functions, each beside a version without it, for
-// test_register_faults.py.
-#include <cstring>
+// Faults of register-level functions; each is written with and without it.
+#include <cmath>
 
-#include "kernel.h"
+#include "scenario.h"
 
 namespace {
 
@@ -17,7 +16,7 @@ __simd_vf__ inline void call(Function function, Ub<float> data, Ub<float> fresh)
 }
 
 // 512 floats that were written, and 128 that were not.
-__global__ __vector__ void run(Gm<float> in, Function function, int32_t in_kernel, int32_t wait) {
+void run(Gm<float> in, Function function, bool waits = true, bool by_call = true) {
   TPipe pipe;
   TBuf<TPosition::VECCALC> first, second;
   pipe.InitBuffer(first, 2048);
@@ -26,11 +25,12 @@ __global__ __vector__ void run(Gm<float> in, Function function, int32_t in_kerne
   GlobalTensor<float> from;
   from.SetGlobalBuffer(in);
   DataCopy(data, from, 512);
-  if (wait) PipeBarrier<PIPE_ALL>();
-  if (in_kernel)
-    function(data.GetPhyAddr(), second.Get<float>().GetPhyAddr());
+  if (waits) PipeBarrier<PIPE_ALL>();
+  const Ub<float> written = data.GetPhyAddr(), fresh = second.Get<float>().GetPhyAddr();
+  if (by_call)
+    asc_vf_call<call>(function, written, fresh);
   else
-    asc_vf_call<call>(function, data.GetPhyAddr(), second.Get<float>().GetPhyAddr());
+    function(written, fresh);
 }
 
 template <bool good>
@@ -176,40 +176,62 @@ void fine(Ub<float> data, Ub<float>) {
   Reg::LoadAlign(x, data);
 }
 
-struct Case {
-  const char *name;
-  Function bad, good;
-};
-
-#define CASE(f) {#f, f<false>, f<true>}
-constexpr Case kCases[] = {
-    CASE(load_after_store),    CASE(load_after_store_of_register),
-    CASE(store_after_load),    CASE(store_after_store),
-    CASE(empty_register),      CASE(empty_mask),
-    CASE(mask_of_other_width), CASE(lanes_of_unwritten_memory),
-    CASE(misaligned),          CASE(past_the_buffer),
-    CASE(bytes_left_waiting),  CASE(load_without_pre),
-    CASE(packed_with_gaps),    CASE(maximum_of_nothing),
-    CASE(element_access),
-};
+__simd_vf__ inline void calls_another(Ub<float> data, bool good) {
+  if (good)
+    fine<true>(data, data);
+  else
+    asc_vf_call<call>(fine<true>, data, data);
+}
 
 }  // namespace
 
-// The names of the cases, one after the other, "" at the end.
-TANDEM_API const char *register_fault_name(int32_t index) {
-  return index < int32_t(std::size(kCases)) ? kCases[index].name : "";
-}
+#define PLANTED(f) run(x, fixed ? f<true> : f<false>)
 
-TANDEM_API int32_t register_fault(int32_t index, int32_t good, const float *data) {
-  const Function function = good ? kCases[index].good : kCases[index].bad;
-  return TANDEM_LAUNCH(run, 1, nullptr, gm_cast<float>(data), function, 0, 1);
+SCENARIO(__vector__, 1, register_load_after_store, "missing-synchronisation") {
+  PLANTED(load_after_store);
 }
-
-// A function called as plain code (good: by asc_vf_call), and one that does not wait for its data.
-TANDEM_API int32_t register_outside(int32_t good, const float *data) {
-  return TANDEM_LAUNCH(run, 1, nullptr, gm_cast<float>(data), fine<true>, good ? 0 : 1, 1);
+SCENARIO(__vector__, 1, register_load_after_store_of_register, "missing-synchronisation") {
+  PLANTED(load_after_store_of_register);
 }
-
-TANDEM_API int32_t register_too_early(int32_t good, const float *data) {
-  return TANDEM_LAUNCH(run, 1, nullptr, gm_cast<float>(data), fine<true>, 0, good);
+SCENARIO(__vector__, 1, register_store_after_load, "missing-synchronisation") {
+  PLANTED(store_after_load);
+}
+SCENARIO(__vector__, 1, register_store_after_store, "missing-synchronisation") {
+  PLANTED(store_after_store);
+}
+SCENARIO(__vector__, 1, register_empty_register, "uninitialised-read") { PLANTED(empty_register); }
+SCENARIO(__vector__, 1, register_empty_mask, "uninitialised-mask") { PLANTED(empty_mask); }
+SCENARIO(__vector__, 1, register_mask_of_other_width, "uninitialised-mask") {
+  PLANTED(mask_of_other_width);
+}
+SCENARIO(__vector__, 1, register_lanes_of_unwritten_memory, "uninitialised-read") {
+  PLANTED(lanes_of_unwritten_memory);
+}
+SCENARIO(__vector__, 1, register_misaligned, "misaligned") { PLANTED(misaligned); }
+SCENARIO(__vector__, 1, register_past_the_buffer, "out-of-range") { PLANTED(past_the_buffer); }
+SCENARIO(__vector__, 1, register_bytes_left_waiting, "unaligned-register") {
+  PLANTED(bytes_left_waiting);
+}
+SCENARIO(__vector__, 1, register_load_without_pre, "unaligned-register") {
+  PLANTED(load_without_pre);
+}
+SCENARIO(__vector__, 1, register_packed_with_gaps, "not-modelled") { PLANTED(packed_with_gaps); }
+SCENARIO(__vector__, 1, register_maximum_of_nothing, "undefined-result") {
+  PLANTED(maximum_of_nothing);
+}
+SCENARIO(__vector__, 1, register_element_access, "not-modelled") { PLANTED(element_access); }
+SCENARIO(__vector__, 1, register_function_as_code, "outside-vector-function") {
+  run(x, fine<true>, true, fixed);
+}
+SCENARIO(__vector__, 1, register_function_too_early, "missing-synchronisation") {
+  run(x, fine<true>, fixed);
+}
+SCENARIO(__vector__, 1, register_function_in_a_function, "nested-vector-function") {
+  TPipe pipe;
+  TBuf<TPosition::VECCALC> buffer;
+  pipe.InitBuffer(buffer, 256);
+  asc_vf_call<calls_another>(buffer.Get<float>().GetPhyAddr(), fixed);
+}
+SCENARIO(__cube__, 1, register_function_on_a_cube_core, "wrong-core") {
+  if (!fixed) asc_vf_call<call>(fine<true>, Ub<float>(), Ub<float>());
 }
