@@ -3,6 +3,9 @@
 //   Gm<T>, Ub<T>, L1<T>, L0a<T>, L0b<T>, L0c<T>   pointers into an address space
 //   gm_cast<T>(pointer)                           an argument of the C ABI as Gm<T>
 //   TANDEM_LAUNCH(kernel, blocks, stream, ...)    start a kernel; its value is a status code
+//   TANDEM_LAUNCH_UB(kernel, blocks, bytes, stream, ...)   the same of a kernel with SIMT functions
+//       and buffers, which reach to so many bytes of UB, at most 216 KB: the rest caches GM for
+//       threads
 //
 // The same source is compiled by bisheng for the device and by g++ for the emulation in emulation/.
 #pragma once
@@ -13,6 +16,8 @@
 #include "emulation/device.h"
 #else
 #include "kernel_operator.h"
+#include "simt_api/asc_bf16.h"
+#include "simt_api/asc_simt.h"
 #include "simt_api/common_functions.h"
 
 template <class T>
@@ -35,4 +40,6 @@ inline Gm<T> gm_cast(const P *pointer) {
 
 #define TANDEM_LAUNCH(kernel, blocks, stream, ...) \
   (kernel<<<blocks, nullptr, stream>>>(__VA_ARGS__), TANDEM_OK)
+#define TANDEM_LAUNCH_UB(kernel, blocks, ub, stream, ...) \
+  (kernel<<<blocks, ub, stream>>>(__VA_ARGS__), TANDEM_OK)
 #endif

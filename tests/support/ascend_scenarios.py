@@ -25,6 +25,7 @@ int32_t register_case(const char *name, const uint8_t *in, int64_t in_bytes, uin
                       int32_t per_instruction);
 int32_t simt_warp(const int32_t *in, int32_t *out);
 int32_t simt_block(const int32_t *in, int32_t *out);
+int32_t simt_block_unannounced(const int32_t *in, int32_t *out);
 int32_t simt_barriers(int32_t *out, int32_t times);
 int32_t simt_triple(const int32_t *in, int32_t *out, int32_t count);
 """

@@ -32,17 +32,23 @@
 
 namespace tandem::emulation {
 
+// `ub`: bytes of UB that the kernel asks for, 0 where it has no SIMT function with buffers.
 template <class Body>
-int32_t launch_kernel(const void *kernel, const char *name, int64_t blocks, Body &&body) {
+int32_t launch_kernel(const void *kernel, const char *name, int64_t blocks, uint32_t ub,
+                      Body &&body) {
+  if (ub > kSimtUb) return TANDEM_TOO_LARGE;
   const auto call = [](void *context) {
     (*static_cast<std::remove_reference_t<Body> *>(context))();
   };
+  declared_ub = ub;
   return launch(kernel, name, static_cast<uint32_t>(blocks), call, &body);
 }
 
 }  // namespace tandem::emulation
 
-#define TANDEM_LAUNCH(kernel, blocks, stream, ...)                                              \
+#define TANDEM_LAUNCH_UB(kernel, blocks, ub, stream, ...)                                       \
   (static_cast<void>(stream),                                                                   \
    ::tandem::emulation::launch_kernel(reinterpret_cast<const void *>(&kernel), #kernel, blocks, \
-                                      [&] { kernel(__VA_ARGS__); }))
+                                      ub, [&] { kernel(__VA_ARGS__); }))
+#define TANDEM_LAUNCH(kernel, blocks, stream, ...) \
+  TANDEM_LAUNCH_UB(kernel, blocks, 0, stream, __VA_ARGS__)

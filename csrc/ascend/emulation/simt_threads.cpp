@@ -175,10 +175,13 @@ void run_simt(const dim3 &threads, void (*body)(void *context), void *context) {
   if (count == 0 || count > kMostThreads)
     fail("bad-thread-count", "use 1 to 2048 threads", "a SIMT function starts with %llu threads",
          static_cast<unsigned long long>(count));
-  if (core().ub_top > kSimtUb)
-    fail("ub-overflow", "leave 40 KB of UB to the data cache of SIMT functions and the reserve",
-         "a SIMT function starts while buffers reach to byte %u of UB, more than %u", core().ub_top,
-         kSimtUb);
+  if (core().ub_top > declared_ub)
+    fail(
+        "ub-overflow",
+        "start the kernel with TANDEM_LAUNCH_UB and the bytes that its buffers reach to",
+        "a SIMT function starts while buffers reach to byte %u of UB; the launch asked for %u, and "
+        "the rest is for the data cache",
+        core().ub_top, declared_ub);
   ThreadBlock group(threads, body, context);
   RunningBlock running(group);
   run_fibers(group, group.count(), kThreadStack);

@@ -21,6 +21,9 @@ constexpr uint32_t kThreadStack = 64 * 1024;
 // Of the 256 KB, 8 are reserved and 32 the smallest data cache of SIMT threads.
 constexpr uint32_t kSimtUb = 216 * 1024;
 
+// Bytes of UB that the launch asked for; a SIMT function's data cache may lie in the rest.
+inline uint32_t declared_ub = 0;
+
 // A place in the source: lanes that meet there take part in one warp function.
 struct Site {
   const char *file = nullptr;

@@ -24,11 +24,11 @@ struct Scenario {
 
 }  // namespace scenarios
 
-#define SCENARIO(kind, blocks, name, fault)                                        \
-  __global__ kind static void name##_kernel(Gm<float> x, Gm<float> y, bool fixed); \
-  static const scenarios::Scenario name##_scenario(                                \
-      #name, [](Gm<float> x, Gm<float> y, bool fixed) -> int32_t {                 \
-        return TANDEM_LAUNCH(name##_kernel, blocks, nullptr, x, y, fixed);         \
-      });                                                                          \
-  void name##_kernel([[maybe_unused]] Gm<float> x, [[maybe_unused]] Gm<float> y,   \
+#define SCENARIO(kind, blocks, name, fault)                                               \
+  __global__ kind static void name##_kernel(Gm<float> x, Gm<float> y, bool fixed);        \
+  static const scenarios::Scenario name##_scenario(                                       \
+      #name, [](Gm<float> x, Gm<float> y, bool fixed) -> int32_t {                        \
+        return TANDEM_LAUNCH_UB(name##_kernel, blocks, 216 * 1024, nullptr, x, y, fixed); \
+      });                                                                                 \
+  void name##_kernel([[maybe_unused]] Gm<float> x, [[maybe_unused]] Gm<float> y,          \
                      [[maybe_unused]] bool fixed)

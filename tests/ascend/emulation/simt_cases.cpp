@@ -104,11 +104,16 @@ TANDEM_API int32_t simt_warp(const int32_t *in, int32_t *out) {
 }
 
 TANDEM_API int32_t simt_block(const int32_t *in, int32_t *out) {
+  return TANDEM_LAUNCH_UB(run_block, 1, 256, nullptr, gm_cast<int32_t>(in), gm_cast<int32_t>(out));
+}
+
+// The same started without the bytes of its buffer: a fault.
+TANDEM_API int32_t simt_block_unannounced(const int32_t *in, int32_t *out) {
   return TANDEM_LAUNCH(run_block, 1, nullptr, gm_cast<int32_t>(in), gm_cast<int32_t>(out));
 }
 
 TANDEM_API int32_t simt_barriers(int32_t *out, int32_t times) {
-  return TANDEM_LAUNCH(run_barriers, 1, nullptr, gm_cast<int32_t>(out), times);
+  return TANDEM_LAUNCH_UB(run_barriers, 1, 4096, nullptr, gm_cast<int32_t>(out), times);
 }
 
 TANDEM_API int32_t simt_triple(const int32_t *in, int32_t *out, int32_t count) {

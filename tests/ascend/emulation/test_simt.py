@@ -11,7 +11,7 @@ Array = np.ndarray[Any, np.dtype[np.int32]]
 LANES = np.arange(32)
 
 
-def _run(entry: str, *arguments: Array | int) -> None:
+def _run(entry: str, *arguments: Array | int, fault: str = "") -> None:
     library = emulation()
     for argument in arguments:
         if not isinstance(argument, int):
@@ -19,7 +19,7 @@ def _run(entry: str, *arguments: Array | int) -> None:
     given = [one if isinstance(one, int) else library.ffi.cast("int32_t *", one.ctypes.data) for one in arguments]
     status = getattr(library.lib, entry)(*given)
     library.lib.tandem_ascend_forget_all()
-    assert status == 0, library.last_fault()
+    assert status == (4 if fault else 0) and library.last_fault().startswith(fault), library.last_fault()
 
 
 def _warp_results(x: Array) -> Array:
@@ -61,6 +61,12 @@ def test_block_functions() -> None:
     assert out[0] == x.sum()
     assert np.array_equal(out[1:17], np.bincount(x % 16, minlength=16))
     assert out[25] == x.max() and out[26] == np.bitwise_xor.reduce(x)
+
+
+def test_memory_is_asked_for() -> None:
+    """A kernel that did not say how much UB its SIMT function uses."""
+    x, out = np.zeros(96, np.int32), np.zeros(33, np.int32)
+    _run("simt_block_unannounced", x, out, fault="ub-overflow")
 
 
 def test_barriers() -> None:
