@@ -29,6 +29,8 @@ DEVICE_LIBRARY = DEVICE_BUILD / "libtandem_ascend.so"
 FLAGS = ("-std=c++20", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror")
 DEFINES = ("-DTANDEM_ASCEND_EMULATION",)
 DEVICE_FLAGS = ("-x", "asc", "--npu-arch=dav-3510", "--enable-simt", "-O2", "-fPIC", "-ffp-contract=off", "-shared")
+# Copies from UB to L1 take the hardware's own path; without it they go through global memory.
+DEVICE_DEFINES = ("-DENABLE_CV_COMM_VIA_SSBUF=true",)
 
 
 def declarations() -> str:
@@ -138,7 +140,8 @@ def build_device() -> Path:
     DEVICE_BUILD.mkdir(parents=True, exist_ok=True)
     sources = [*kernel_sources(), *sorted(DEVICE.glob("*.cpp")), _write_declarations(DEVICE_BUILD)]
     partial = DEVICE_LIBRARY.with_suffix(".part")
-    words = ["bisheng", *DEVICE_FLAGS, "-I", str(INCLUDE), "-I", str(KERNELS), *map(str, sources), "-o", str(partial)]
+    words = ["bisheng", *DEVICE_FLAGS, *DEVICE_DEFINES, "-I", str(INCLUDE), "-I", str(KERNELS)]
+    words += [*map(str, sources), "-o", str(partial)]
     subprocess.run(words, check=True)
     partial.replace(DEVICE_LIBRARY)
     return DEVICE_LIBRARY
