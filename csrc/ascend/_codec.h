@@ -34,6 +34,15 @@ struct Nvfp4 {
   static constexpr uint32_t kGroup = 16, kLeast = 0x3C400000 /* 6 * 2^-9 */;
 };
 
+// Their numbers in the C ABI.
+enum : int32_t { kMxfp8 = 0, kMxfp4 = 1, kNvfp4 = 2 };
+
+// Whether rows of this width are whole groups of a format.
+inline bool whole_groups(int32_t width, int32_t format) {
+  if (format < kMxfp8 || format > kNvfp4 || width < 1) return false;
+  return width % (format == kNvfp4 ? 16 : 32) == 0;
+}
+
 template <class Format>
 inline constexpr bool kIsMx = Format::kGroup == 32;
 template <class Format>

@@ -51,3 +51,11 @@ def encode_ub(width: int, fmt: QFormat, item: int) -> int:
     factors = steps(stored) * STEP * 4 * (1 + units) + stored
     codes = steps(width) * (STEP * item + 32) + width * fmt.bits // 8
     return sizes + factors + codes
+
+
+def decode_ub(width: int, fmt: QFormat) -> int:
+    """The same while a row is decoded."""
+    share = 8 // fmt.bits  # elements of a byte
+    units = fmt.group // 8 // share
+    factors = steps(width // fmt.group) * STEP * (1 + 4 * units)
+    return factors + steps(width // share) * (STEP + 32) + width * 2
