@@ -69,9 +69,9 @@ __global__ __vector__ void adjust_kernel(Gm<float> logits, Gm<int32_t> row, Gm<i
 int32_t tandem_ascend_adjust_logits(const tandem_ascend_device *device, void *stream, float *logits,
                                     const int32_t *row, const int32_t *token, const float *value,
                                     int64_t entries, int64_t stride) {
-  if (entries < 0 || stride < 0) return TANDEM_BAD_VALUE;
-  if (entries > kMostItems) return TANDEM_TOO_LARGE;
-  if (entries == 0) return TANDEM_OK;
+  if (stride < 0) return TANDEM_BAD_VALUE;
+  if (const int32_t status = check_items(entries); status != TANDEM_OK || entries == 0)
+    return status;
   return TANDEM_LAUNCH_UB(adjust_kernel, grid_blocks(device, entries), 4096, stream,
                           gm_cast<float>(logits), gm_cast<int32_t>(row), gm_cast<int32_t>(token),
                           gm_cast<float>(value), int32_t(entries), stride);

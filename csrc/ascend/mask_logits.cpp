@@ -30,8 +30,8 @@ int32_t tandem_ascend_mask_logits(const tandem_ascend_device *device, void *stre
                                   int64_t stride) {
   if (rows < 0 || vocab <= 0 || stride < vocab) return TANDEM_BAD_VALUE;
   const int64_t words = (vocab + 31) / 32;
-  if (rows > kMostItems || words > kMostItems / 32) return TANDEM_TOO_LARGE;
-  if (rows == 0) return TANDEM_OK;
+  if (const int32_t status = check_items(rows); status != TANDEM_OK || rows == 0) return status;
+  if (const int32_t status = check_items(words * 32); status != TANDEM_OK) return status;
   return TANDEM_LAUNCH(mask_kernel, grid_blocks(device, rows * words * 32), stream,
                        gm_cast<float>(logits), gm_cast<int32_t>(bits), int32_t(rows),
                        int32_t(words), int32_t(vocab), stride);

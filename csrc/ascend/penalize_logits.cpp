@@ -28,9 +28,9 @@ int32_t tandem_ascend_penalize_logits(const tandem_ascend_device *device, void *
                                       float *logits, const int32_t *row, const int32_t *token,
                                       const float *repetition, const float *minus, int64_t entries,
                                       int64_t stride) {
-  if (entries < 0 || stride < 0) return TANDEM_BAD_VALUE;
-  if (entries > kMostItems) return TANDEM_TOO_LARGE;
-  if (entries == 0) return TANDEM_OK;
+  if (stride < 0) return TANDEM_BAD_VALUE;
+  if (const int32_t status = check_items(entries); status != TANDEM_OK || entries == 0)
+    return status;
   return TANDEM_LAUNCH(penalize_kernel, grid_blocks(device, entries), stream,
                        gm_cast<float>(logits), gm_cast<int32_t>(row), gm_cast<int32_t>(token),
                        gm_cast<float>(repetition), gm_cast<float>(minus), int32_t(entries), stride);
