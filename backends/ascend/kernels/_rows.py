@@ -38,6 +38,11 @@ def plan(device: Device, rows: int, read: int, written: int, ub: int) -> list[Pl
     return [Plan("vector", rows, min(rows, device.vector_cores), read, written, ub)] if rows else []
 
 
+def units(count: int) -> int:
+    """Bytes of UB that a transfer of so many bytes fills: whole blocks of 32."""
+    return -(-count // 32) * 32
+
+
 def steps(count: int) -> int:
     """Registers that so many elements take."""
     return -(-count // STEP)

@@ -26,9 +26,9 @@ def dequantize(q: QTensor) -> Tensor:
 def _plan(device: Device, q: QTensor) -> list[Plan]:
     """Scales of filler groups are not read."""
     rows, width = q.shape
-    read, written = rows * (width * q.fmt.bits // 8 + width // q.fmt.group), rows * width * 2
-    ub = read + rows * _rows.decode_ub(width, q.fmt) + written
-    return _rows.plan(device, rows, read, written, ub)
+    codes, groups, written = width * q.fmt.bits // 8, width // q.fmt.group, rows * width * 2
+    ub = rows * (_rows.units(codes) + _rows.units(groups) + _rows.decode_ub(width, q.fmt)) + written
+    return _rows.plan(device, rows, rows * (codes + groups), written, ub)
 
 
 OPS: dict[str, Any] = {"dequantize": dequantize}

@@ -25,7 +25,7 @@ def quantize(x: Tensor, fmt: QFormat) -> QTensor:
 def _plan(device: Device, x: Tensor, fmt: QFormat) -> list[Plan]:
     rows, width = x.shape
     written = _rows.quantised_bytes(rows, width, fmt)
-    ub = rows * (width * 2 + _rows.encode_ub(width, fmt, 2)) + written
+    ub = rows * (_rows.units(width * 2) + _rows.encode_ub(width, fmt, 2)) + written
     return _rows.plan(device, rows, rows * width * 2, written, ub)
 
 

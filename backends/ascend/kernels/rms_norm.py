@@ -31,7 +31,7 @@ def _plan(device: Device, x: Tensor, weight: Tensor | None, eps: float, quant: b
     read = rows * width * 2 + weights
     written = rows * width * 2 + (_rows.quantised_bytes(rows, width, QFormat.MXFP8) if quant else 0)
     loaded = _rows.steps(width) * _rows.STEP * (2 + 2 + (0 if weight is None else 4))
-    ub = rows * (width * 2 + loaded + width * 2) + blocks * weights + written
+    ub = rows * (_rows.units(width * 2) + loaded + width * 2) + blocks * _rows.units(weights) + written
     return _rows.plan(
         device, rows, read, written, ub + (rows * _rows.encode_ub(width, QFormat.MXFP8, 2) if quant else 0)
     )

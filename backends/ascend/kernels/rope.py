@@ -24,12 +24,8 @@ def rope(x: Tensor, cos_sin: Tensor, inverse: bool = False) -> Tensor:
 def tile(device: Device, heads: int, dim: int, turned: int) -> int:
     """Heads of a tile."""
     angles = 8 * _rows.steps(turned // 2) * _rows.STEP
-    bytes_of_head = 4 * _units(2 * turned) + 2 * _units(2 * (dim - turned))
+    bytes_of_head = 4 * _rows.units(2 * turned) + 2 * _rows.units(2 * (dim - turned))
     return min(heads, (device.ub_bytes - SYSTEM - 2 * angles - 4 * BEHIND) // bytes_of_head, 4095)
-
-
-def _units(count: int) -> int:
-    return -(-count // 32) * 32
 
 
 def _plan(device: Device, x: Tensor, cos_sin: Tensor, inverse: bool = False) -> list[Plan]:
@@ -39,8 +35,9 @@ def _plan(device: Device, x: Tensor, cos_sin: Tensor, inverse: bool = False) -> 
     angles = rows * tiles * turned * 4
     parts = _rows.steps(turned // 2)
     registers = parts * _rows.STEP * 4
-    ub = x.numel() * 4 + angles + rows * (heads * (registers + turned * 2) + 2 * tiles * registers)
-    return _rows.plan(device, rows * tiles, x.numel() * 2 + angles, x.numel() * 2, ub)
+    moved = _rows.units(2 * turned) + _rows.units(2 * (dim - turned)) + 2 * dim
+    held = heads * (moved + registers + turned * 2) + 2 * tiles * (registers + _rows.units(2 * turned))
+    return _rows.plan(device, rows * tiles, x.numel() * 2 + angles, x.numel() * 2, rows * held)
 
 
 OPS: dict[str, Any] = {"rope": rope}

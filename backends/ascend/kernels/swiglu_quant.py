@@ -27,7 +27,8 @@ def _plan(device: Device, gate: Tensor, up: Tensor, limit: float, weight: Tensor
     read = rows * (width * 4 + (0 if weight is None else 4))
     written = _rows.quantised_bytes(rows, width, QFormat.MXFP8)
     product = _rows.steps(width) * _rows.STEP * (2 + 2 + 4)
-    ub = read + rows * (product + _rows.encode_ub(width, QFormat.MXFP8, 4)) + written
+    loaded = 2 * _rows.units(width * 2) + (0 if weight is None else 32 + 4)
+    ub = rows * (loaded + product + _rows.encode_ub(width, QFormat.MXFP8, 4)) + written
     return _rows.plan(device, rows, read, written, ub)
 
 
