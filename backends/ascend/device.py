@@ -51,13 +51,10 @@ def _npu() -> Any:
 
 
 def ask(index: int) -> Npu:
-    """What the vendor's libraries say of a device; of one that does not exist, how many there are."""
+    """What the vendor's libraries say of a device; of one that does not exist, how many there are.  Starts none."""
     npu = _npu()
     count = int(npu.device_count())
-    soc = ""
-    if 0 <= index < count:
-        with npu.device(index):
-            soc = str(npu.get_device_name(index))
+    soc = str(npu.get_device_name(index)) if 0 <= index < count else ""
     versions = {name: str(npu.utils.get_cann_version(name.upper())) or "unknown" for name in ("CANN", "driver")}
     return Npu(index, count, soc, versions["CANN"], versions["driver"])
 

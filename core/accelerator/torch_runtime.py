@@ -66,10 +66,11 @@ class TorchRuntime(Runtime):
     def __init__(self, device: torch.device, module: Any, graph: Callable[[], Any]) -> None:
         self.device = device
         self._module, self._new_graph = module, graph
-        module.init()
-        self._staging = Staging(_Queue(module, device), _pinned, RING)
-        self._capturing = module.Stream(device)  # torch's own is of the first device that captures
         self._pool: Any = None
+        module.init()
+        with module.device(device):  # a module may know the streams of the current device alone
+            self._staging = Staging(_Queue(module, device), _pinned, RING)
+            self._capturing = module.Stream(device)  # torch's own is of the first device that captures
 
     def from_host(self, array: Array, out: Tensor | None) -> Tensor:
         kind = torch.from_numpy(np.empty(0, array.dtype)).dtype
