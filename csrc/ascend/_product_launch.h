@@ -5,6 +5,8 @@
 
 namespace tandem {
 
+constexpr uint32_t kPanel = 8;  // tiles of outputs
+
 // What a launch of a dense product is told: x [rows, groups, depth], weights [groups, outputs,
 // depth].
 struct DenseShape {
@@ -23,11 +25,16 @@ __aicore__ inline void dense_tiles(Gm<T> x, Gm<half> x_scale, Gm<T> w, Gm<half> 
   const uint32_t row_tiles = (rows + tile.rows - 1) / tile.rows;
   const uint32_t output_tiles = (outputs + tile.outputs - 1) / tile.outputs;
   const uint32_t tiles = groups * output_tiles * row_tiles, pairs = (depth + kPairOf - 1) / kPairOf;
-  // Tiles of the same weights follow one another: cores that run together read them from L2.
+  // In panels of a few tiles of outputs, through which all rows go: cores that run together share
+  // rows and weights in L2.
   for (uint32_t i = AscendC::GetBlockIdx(); i < tiles; i += AscendC::GetBlockNum()) {
-    const uint64_t row = i % row_tiles * tile.rows;
-    const uint64_t output = i / row_tiles % output_tiles * tile.outputs;
-    const uint64_t group = i / row_tiles / output_tiles;
+    const uint32_t of_group = i % (output_tiles * row_tiles),
+                   panel = of_group / (kPanel * row_tiles);
+    const uint32_t at = of_group % (kPanel * row_tiles);
+    const uint32_t left = output_tiles - panel * kPanel, width = left < kPanel ? left : kPanel;
+    const uint64_t row = at / width * tile.rows;
+    const uint64_t output = uint64_t(panel * kPanel + at % width) * tile.outputs;
+    const uint64_t group = i / (output_tiles * row_tiles);
     TileTask<T, T, Out> task;
     task.x = x + (row * groups + group) * depth;
     task.w = w + (group * outputs + output) * depth;

@@ -53,7 +53,7 @@ inline Tile choose_tile(const tandem_ascend_device &device, int64_t rows, int64_
   if (rows > 64 && tiles(128, 256) >= device.cube_cores) chosen = &kTileClasses[2];
   Tile tile{chosen->rows, chosen->outputs, 0};
   // Few outputs: narrower tiles, as long as some cubes would have none.
-  while (tile.outputs > 32 && tiles(tile.rows, tile.outputs) < 2 * device.cube_cores)
+  while (tile.outputs > 16 && tiles(tile.rows, tile.outputs) < 2 * device.cube_cores)
     tile.outputs /= 2;
   // Two buffers of both operands and their scales, one byte to 32.
   const int64_t lines = tile.rows + tile.outputs;

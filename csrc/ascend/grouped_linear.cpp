@@ -48,12 +48,13 @@ __simd_vf__ inline void clear_bytes(Ub<uint8_t> to, uint32_t bytes) {
 template <class Out>
 __aicore__ inline void clear_rows(Gm<int32_t> ends, Gm<Out> y, const ExpertShape &s) {
   const uint32_t first = ends == nullptr ? s.rows : uint32_t(int32_t(ends[s.experts - 1]));
-  if (first >= s.rows) return;
-  const AscendC::LocalTensor<uint8_t> zeros(AscendC::TPosition::VECOUT, 0, kClearBytes);
-  asc_vf_call<clear_bytes>(zeros.GetPhyAddr(), kClearBytes);
+  if (first + uint32_t(AscendC::GetBlockIdx()) >= s.rows) return;
+  const uint32_t width = s.outputs * sizeof(Out);
+  const uint32_t held = align_to(width < kClearBytes ? width : kClearBytes, kRegisterBytes);
+  const AscendC::LocalTensor<uint8_t> zeros(AscendC::TPosition::VECOUT, 0, held);
+  asc_vf_call<clear_bytes>(zeros.GetPhyAddr(), held);
   AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(EVENT_ID2);
   AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(EVENT_ID2);
-  const uint32_t width = s.outputs * sizeof(Out);
   for (uint32_t row = first + uint32_t(AscendC::GetBlockIdx()); row < s.rows; row += 2 * s.blocks)
     for (uint32_t start = 0; start < width; start += kClearBytes) {
       AscendC::GlobalTensor<uint8_t> to;

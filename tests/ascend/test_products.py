@@ -107,7 +107,7 @@ def test_kernels_and_their_plan_cut_the_same_tiles() -> None:
     chip = Device(32, 64)
     assert _products.tile(chip, 1, 5120, 1) == (16, 64)
     assert _products.tile(chip, 1, 24576, 1) == (16, 128)
-    assert _products.tile(chip, 1, 384, 1) == (16, 32)
+    assert _products.tile(chip, 1, 384, 1) == (16, 16)
     assert _products.tile(chip, 128, 2304, 1) == (64, 64)
     assert _products.tile(chip, 8192, 5120, 1) == (128, 256)
 

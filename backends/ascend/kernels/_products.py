@@ -10,34 +10,15 @@ from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import PackedWeight
 from tandem.errors import LayoutError
 
-STEP = 128  # bytes of K of one multiplication
 LONGEST = 65535  # elements between rows that a copy to L1 can step over
 FEW, SOME, MANY = (16, 128), (64, 128), (128, 256)  # rows and outputs of a tile
+BLOCK, FRACTAL_ROWS, GROUP, PAIR = 32, 16, 32, 64
+PANEL = 8  # tiles of outputs through which all rows go
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A launch.
-
-    Args:
-        rows: of x, each times one of the matrices.
-        matrices: of the weight that are used.
-        outputs, depth: of a matrix.
-        x, w: bytes of an element and its scale.
-        y: bytes of a result.
-        kind: cube cores alone, or with their vector cores.
-        fed: the vector cores bring the weights.
-    """
-
-    rows: int
-    matrices: int
-    outputs: int
-    depth: int
-    x: float
-    w: float
-    y: int
-    kind: Literal["cube", "mixed"] = "cube"
-    fed: bool = False
+def up(x: int, to: int) -> int:
+    """The next multiple."""
+    return -(-x // to) * to
 
 
 def tile(device: Device, rows: int, outputs: int, matrices: int) -> tuple[int, int]:
@@ -49,38 +30,70 @@ def tile(device: Device, rows: int, outputs: int, matrices: int) -> tuple[int, i
     shape = FEW if rows <= FEW[0] else SOME
     if rows > SOME[0] and tiles(MANY) >= device.cube_cores:
         shape = MANY
-    while shape[1] > 32 and tiles(shape) < 2 * device.cube_cores:
+    while shape[1] > 16 and tiles(shape) < 2 * device.cube_cores:
         shape = shape[0], shape[1] // 2
     return shape
 
 
-def plan(device: Device, product: Product, shape: tuple[int, int], every: bool) -> list[Plan]:
-    """One launch.
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A launch: each of some matrices [outputs, depth] times rows of its own.
 
     Args:
-        device: whose cores run it.
-        product: what is multiplied.
-        shape: rows and outputs of a tile.
-        every: all matrices times all rows; else each row times one of them.
+        matrices: that are used.
+        rows: of each.
+        outputs, depth: of a matrix.
+        item: bytes of an element in L1.
+        result: bytes of an element of the result.
+        scaled: both operands have a scale byte for 32 elements.
+        fed: the vector cores bring the matrices, from half the bytes.
     """
-    rows, outputs, depth = product.rows, product.outputs, product.depth
-    if not rows:
+
+    matrices: int
+    rows: int
+    outputs: int
+    depth: int
+    item: int
+    result: int
+    scaled: bool
+    fed: bool = False
+
+    def stored(self, lines: int) -> int:
+        """Bytes of lines of x in global memory."""
+        return lines * (self.depth * self.item + (up(self.depth, PAIR) // GROUP if self.scaled else 0))
+
+    def through_l1(self, lines: int, tile_lines: int, fed: bool = False) -> int:
+        """Bytes written to and read from L1 for tiles of an operand."""
+        bytes_held = up(self.depth * self.item, BLOCK)
+        filled = up(self.depth, PAIR) * self.item if self.scaled else bytes_held
+        whole = up(lines % tile_lines, FRACTAL_ROWS) + lines // tile_lines * up(tile_lines, FRACTAL_ROWS)
+        scales = 2 * whole * (up(self.depth, PAIR) // GROUP) if self.scaled else 0
+        copied = lines * filled if fed else lines * bytes_held + whole * (filled - bytes_held)
+        return copied + whole * filled + scales
+
+
+def tasks(product: Product, shape: tuple[int, int]) -> int:
+    """Tiles."""
+    return product.matrices * -(-product.rows // shape[0]) * -(-product.outputs // shape[1])
+
+
+def plan(
+    product: Product, shape: tuple[int, int], kind: Literal["cube", "mixed"], number: int, blocks: int
+) -> list[Plan]:
+    """One launch of ``number`` tiles of this shape on ``blocks`` blocks."""
+    if not product.rows:
         return []
-    held = rows if every else max(1, rows // product.matrices)  # rows of a matrix
-    row_tiles, output_tiles = -(-held // shape[0]), -(-outputs // shape[1])
-    tasks = product.matrices * row_tiles * output_tiles
-    blocks = min(tasks, device.cube_cores)
-    x = int(rows * depth * product.x) * (product.matrices if every else 1)
-    w = int(product.matrices * outputs * depth * product.w)
-    # Tiles of the same weights follow one another, so x goes by once for each round of all blocks.
-    passes = min(output_tiles, -(-tasks // blocks))
-    copied = x * output_tiles + w * row_tiles
-    ub = 0
-    if product.fed:  # codes come to UB, are read, written at twice their size, and leave
-        codes = product.matrices * outputs * depth // 2 * row_tiles
-        ub, copied = 6 * codes, copied + codes
-    written = rows * outputs * (product.matrices if every else 1) * product.y
-    return [Plan(product.kind, tasks, blocks, x * passes + w, written, ub=ub, l1=2 * copied)]
+    matrices, row_tiles, output_tiles = product.matrices, -(-product.rows // shape[0]), -(-product.outputs // shape[1])
+    x, w = product.stored(product.rows), product.stored(product.outputs)
+    if product.fed:
+        w -= product.outputs * (product.depth - up(product.depth, PAIR) // 2)
+    passes = -(-row_tiles * output_tiles // max(blocks, PANEL * row_tiles))  # of x
+    l1 = output_tiles * product.through_l1(product.rows, shape[0])
+    l1 += row_tiles * product.through_l1(product.outputs, shape[1], product.fed)
+    # Codes come to UB, are read there, written at twice their size, and leave.
+    ub = 3 * up(product.depth, PAIR) * product.outputs * row_tiles if product.fed else 0
+    written = matrices * product.rows * product.outputs * product.result
+    return [Plan(kind, number, blocks, matrices * (x * passes + w), written, ub=matrices * ub, l1=matrices * l1)]
 
 
 def check_depth(op: str, stride: int) -> None:

@@ -37,9 +37,10 @@ def _scales(x: QTensor, groups: int, depth: int) -> Tensor:
 def _plan(device: Device, x: QTensor, weight: PackedWeight) -> list[Plan]:
     """Every group of x times its matrix."""
     groups, outputs, depth = weight.shape
+    product = _products.Product(groups, x.shape[0], outputs, depth, 1, 2, True)
     shape = _products.tile(device, x.shape[0], outputs, groups)
-    product = _products.Product(x.shape[0], groups, outputs, depth, 33 / 32, 33 / 32, 2)
-    return _products.plan(device, product, shape, every=True)
+    number = _products.tasks(product, shape)
+    return _products.plan(product, shape, "cube", number, min(number, device.cube_cores))
 
 
 OPS: dict[str, Any] = {"group_linear": group_linear}

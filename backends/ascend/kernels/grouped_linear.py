@@ -32,12 +32,13 @@ def _plan(device: Device, x: QTensor, weight: PackedWeight, ends: Tensor) -> lis
     if not rows:
         return []
     used = max(1, round(experts * (1.0 - (1.0 - 1.0 / experts) ** rows)))
-    likely = min(rows, 4 * -(-rows // experts))
-    shape = _products.tile(device, likely, outputs, min(experts, rows))
+    average, most = -(-rows // experts), min(experts, rows)
+    shape = _products.tile(device, min(rows, 4 * average), outputs, most)
     fed = weight.fmt is QFormat.MXFP4
-    sizes = 33 / 32, 17 / 32 if fed else 33 / 32
-    product = _products.Product(rows, used, outputs, depth, *sizes, 2, kind="mixed", fed=fed)
-    return _products.plan(device, product, shape, every=False)
+    product = _products.Product(used, -(-rows // used), outputs, depth, 1, 2, True, fed)
+    bound = (-(-rows // shape[0]) + most - 1) * -(-outputs // shape[1])
+    blocks = min(bound, device.cube_cores)
+    return _products.plan(product, shape, "mixed", max(blocks, _products.tasks(product, shape)), blocks)
 
 
 OPS: dict[str, Any] = {"grouped_linear": grouped_linear}

@@ -53,17 +53,18 @@ def _decoded(x: Tensor | QTensor, weight: PackedWeight) -> tuple[str, Tensor, Te
 def _plan(device: Device, x: Tensor | QTensor, weight: PackedWeight, out_dtype: torch.dtype) -> list[Plan]:
     """Decoding of pairs without a layer left out."""
     (rows, depth), outputs = x.shape, weight.shape[0]
+    scaled = isinstance(x, QTensor) and weight.fmt in _SCALED
+    item = 1 if scaled else 4 if weight.fmt is QFormat.F32 else 2
+    fed = scaled and weight.fmt is QFormat.MXFP4
+    product = _products.Product(1, rows, outputs, depth, item, out_dtype.itemsize, scaled, fed)
     shape = _products.tile(device, rows, outputs, 1)
-    fed = weight.fmt is QFormat.MXFP4
-    if isinstance(x, QTensor):
-        sizes = 33 / 32, 17 / 32 if fed else 33 / 32
-    else:
-        sizes = float(x.element_size()), float(weight.fmt.bits // 8)
-    product = _products.Product(
-        rows, 1, outputs, depth, *sizes, out_dtype.itemsize, kind="mixed" if fed else "cube", fed=fed
-    )
-    return _products.plan(device, product, shape, every=True)
+    number = _products.tasks(product, shape)
+    return _products.plan(product, shape, "mixed" if fed else "cube", number, min(number, device.cube_cores))
 
 
 OPS: dict[str, Any] = {"linear": linear}
 PLAN: dict[str, Any] = {"linear": _plan}
+WHY: dict[str, str] = {
+    "linear": "with many rows the cubes bound the time; rows go by once for each panel of eight tiles of outputs, most "
+    "of it from L2, so that the weights of a panel stay there too",
+}
