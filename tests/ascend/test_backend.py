@@ -22,7 +22,8 @@ LABEL = "emulated: Ascend C kernels on the host"
 
 def tandem(*arguments: str, backend: str = "ascend") -> subprocess.CompletedProcess[str]:
     ascend_emulated.build()
-    environ = os.environ | {"TANDEM_BACKEND": backend, "TANDEM_EMULATE": "1", "CUDA_VISIBLE_DEVICES": "-1"}
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1", "ASCEND_RT_VISIBLE_DEVICES": ""}
+    environ = os.environ | {"TANDEM_BACKEND": backend, "TANDEM_EMULATE": "1"} | hidden
     command = [sys.executable, "-m", "tandem.cli.main", *arguments]
     return subprocess.run(command, env=environ, capture_output=True, text=True)
 

@@ -33,4 +33,5 @@ def opened() -> Backend:
     build()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(EMULATE, "1")
+        patch.setenv("ASCEND_RT_VISIBLE_DEVICES", "")  # beside a device it would be refused
         return open_backend("ascend")
