@@ -31,6 +31,7 @@ DEFINES = ("-DTANDEM_ASCEND_EMULATION",)
 DEVICE_FLAGS = ("-x", "asc", "--npu-arch=dav-3510", "--enable-simt", "-O2", "-fPIC", "-ffp-contract=off", "-shared")
 # Copies from UB to L1 take the hardware's own path; without it they go through global memory.
 DEVICE_DEFINES = ("-DENABLE_CV_COMM_VIA_SSBUF=true",)
+DEVICE_LIBRARIES = ("-ltiling_api", "-lplatform")  # for the facts of the device
 
 
 def declarations() -> str:
@@ -141,7 +142,7 @@ def build_device() -> Path:
     sources = [*kernel_sources(), *sorted(DEVICE.glob("*.cpp")), _write_declarations(DEVICE_BUILD)]
     partial = DEVICE_LIBRARY.with_suffix(".part")
     words = ["bisheng", *DEVICE_FLAGS, *DEVICE_DEFINES, "-I", str(INCLUDE), "-I", str(KERNELS)]
-    words += [*map(str, sources), "-o", str(partial)]
+    words += [*map(str, sources), *DEVICE_LIBRARIES, "-o", str(partial)]
     subprocess.run(words, check=True)
     partial.replace(DEVICE_LIBRARY)
     return DEVICE_LIBRARY

@@ -1,11 +1,10 @@
-// What every kernel includes: the documented Ascend C, and the three things that are ours.
+// What every kernel includes: the documented Ascend C, and the few things that are ours.
 //
 //   Gm<T>, Ub<T>, L1<T>, L0a<T>, L0b<T>, L0c<T>   pointers into an address space
 //   gm_cast<T>(pointer)                           an argument of the C ABI as Gm<T>
 //   TANDEM_LAUNCH(kernel, blocks, stream, ...)    start a kernel; its value is a status code
-//   TANDEM_LAUNCH_UB(kernel, blocks, bytes, stream, ...)   the same of a kernel with SIMT functions
-//       and buffers, which reach to so many bytes of UB, at most 216 KB: the rest caches GM for
-//       threads
+//   TANDEM_LAUNCH_UB(kernel, blocks, ub, ...)     the same, of a kernel with SIMT functions and so
+//   many bytes of UB
 //
 // The same source is compiled by bisheng for the device and by g++ for the emulation in emulation/.
 #pragma once

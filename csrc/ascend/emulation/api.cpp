@@ -1,5 +1,5 @@
 // The entries of tandem_ascend.h that are not kernels.
-#include "../../include/tandem_ascend.h"
+#include "../_status.h"
 #include "cores.h"
 #include "fault.h"
 #include "global_memory.h"
@@ -11,22 +11,7 @@ int32_t tandem_ascend_device_facts(tandem_ascend_device *device) {
   return TANDEM_OK;
 }
 
-const char *tandem_ascend_status_string(int32_t status) {
-  switch (status) {
-    case TANDEM_OK:
-      return "done";
-    case TANDEM_BAD_VALUE:
-      return "an argument is out of its range";
-    case TANDEM_TOO_LARGE:
-      return "a row or a tile does not fit the buffers of a core";
-    case TANDEM_LAUNCH_FAILED:
-      return "the runtime refused a launch";
-    case TANDEM_EMULATION_FAULT:
-      return "the emulation found a fault";
-    default:
-      return "unknown status";
-  }
-}
+const char *tandem_ascend_status_string(int32_t status) { return tandem::status_text(status); }
 
 int32_t tandem_ascend_emulated(void) { return 1; }
 

@@ -40,6 +40,10 @@ struct Clock {
   }
 };
 
+// Stamps have 23 bits.
+constexpr uint32_t kMostStamps = (1u << 23) - 1;
+[[noreturn, gnu::cold]] void fail_too_long();
+
 struct Agent {
   Clock seen;    // what an instruction of this pipe may rely on
   uint32_t now;  // stamp of its own next access
@@ -52,6 +56,8 @@ struct Agent {
   // A message that says: all accesses of this pipe up to here are complete, and so is all that it
   // relied on.
   Clock release() {
+    if (now >= kMostStamps) [[unlikely]]
+      fail_too_long();
     Clock message = seen;
     message.complete[index] = now++;
     return message;

@@ -98,11 +98,12 @@ void reset_core(Core &one, uint32_t first_stamp) {
   one.element_pipe = PIPE_S;
 }
 
-uint32_t highest_stamp() {
-  uint32_t highest = 0;
+// Of a launch, whose stamps start with `first`.
+uint32_t highest_stamp(uint32_t first) {
+  uint32_t highest = first;
   for (const Core &one : machine().cores)
     for (const Agent &agent : one.agents)
-      if (agent.now > highest) highest = agent.now;
+      if (one.block != nullptr && agent.now > highest) highest = agent.now;
   return highest;
 }
 
@@ -113,6 +114,7 @@ class CoreGroup final : public FiberGroup {
 
   void add(Core *one) { cores_[count_++] = one; }
   uint32_t count() const { return count_; }
+  Core &at(uint32_t index) { return *cores_[index]; }
 
   void run(uint32_t) override {
     body_(context_);
@@ -214,14 +216,14 @@ void place_blocks(Launch &launch, CoreGroup &group) {
   }
 }
 
-void run_launch(Launch &launch, const void *kernel, const char *name, void (*body)(void *),
-                void *context) {
+void run_launch(Launch &launch, uint32_t first_stamp, const void *kernel, const char *name,
+                void (*body)(void *), void *context) {
   if (!find_kind(kernel, &launch.kind))
     fail("launch-misuse", "qualify the kernel with __vector__, __cube__ or __mix__(cube, vector)",
          "%s does not say on which cores it runs", name);
-  for (Core &one : machine().cores) one.block = nullptr;
   CoreGroup group(body, context);
   place_blocks(launch, group);
+  for (uint32_t i = 0; i < group.count(); ++i) reset_core(group.at(i), first_stamp);
   run_fibers(group, group.count(), kStackBytes);
   check_cross_flags();
 }
@@ -246,19 +248,19 @@ int32_t launch(const void *kernel, const char *name, uint32_t blocks, void (*bod
   if (anew) forget_epochs();
   prepare_global(anew);
   const uint32_t first_stamp = begin_epochs();
-  for (Core &one : machine().cores) reset_core(one, first_stamp);
+  for (Core &one : machine().cores) one.block = nullptr;
   Launch launch{};
   launch.blocks = blocks;
   current_launch = &launch;
   int32_t status = TANDEM_OK;
   try {
-    run_launch(launch, kernel, name, body, context);
+    run_launch(launch, first_stamp, kernel, name, body, context);
   } catch (const Fault &fault) {
     remember_fault(fault);
     status = TANDEM_EMULATION_FAULT;
   }
   if (counting) count_launch(launch, status != TANDEM_OK);
-  end_epochs(highest_stamp());
+  end_epochs(highest_stamp(first_stamp));
   current_core = nullptr;
   current_launch = nullptr;
   return status;

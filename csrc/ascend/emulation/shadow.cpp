@@ -19,7 +19,8 @@ constexpr uint32_t kSeveral = 1u << 31;  // of a read: the rest is the number of
 constexpr uint32_t kAtomic = 1u << 30;   // of a read
 constexpr uint32_t kSplit = ~0u;  // of the write of a block: its bytes have cells of their own
 constexpr int kTimeBits = 23;
-constexpr uint32_t kTime = (1u << kTimeBits) - 1;
+constexpr uint32_t kTime = kMostStamps;
+static_assert(kTime == (1u << kTimeBits) - 1);
 constexpr size_t kMostSets = 1 << 20;
 
 uint32_t next_stamp = 1;
@@ -222,7 +223,12 @@ Conflict Shadow::access(uint64_t offset, uint64_t bytes, Access access, const Ag
           return conflict;
         }
       }
-      if (last - first == kBlock && access == Access::write) blocks_[block] = cells[0];
+      // Bytes that share one history again need one cell only.
+      const auto other = [&](const Cell &cell) {
+        return cell.write != cells[0].write || cell.read != cells[0].read;
+      };
+      if (last - first == kBlock && std::none_of(cells, cells + kBlock, other))
+        blocks_[block] = cells[0];
     }
     at = block * kBlock + last;
   }

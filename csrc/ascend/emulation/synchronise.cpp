@@ -12,6 +12,12 @@ const char *pipe_name(pipe_t pipe) {
   return kNames[pipe];
 }
 
+void fail_too_long() {
+  fail("launch-too-long", "start several kernels",
+       "a launch with more flags and barriers than the %u that this emulation can tell apart",
+       kMostStamps);
+}
+
 void order(pipe_t from, pipe_t to) { core().agent(to).acquire(core().agent(from).release()); }
 
 Clock release_all() {

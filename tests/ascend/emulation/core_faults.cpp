@@ -207,4 +207,8 @@ SCENARIO(__mix__(0, 1), 1, cross_flag_of_the_scalar_pipe, "bad-flag") {
 
 SCENARIO(__vector__, fixed ? 4 : 5, more_blocks_than_cores, "launch-misuse") {}
 SCENARIO(__mix__(1, 2), fixed ? 2 : 3, more_groups_than_cores, "launch-misuse") {}
+SCENARIO(__vector__, 1, more_barriers_than_stamps, "launch-too-long") {
+  const int count = fixed ? 3 << 20 : 9 << 20;
+  for (int i = 0; i < count; ++i) PipeBarrier<PIPE_V>();
+}
 SCENARIO(__vector__, fixed ? 1 : 0, no_blocks, "launch-misuse") {}

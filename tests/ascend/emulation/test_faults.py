@@ -30,6 +30,14 @@ def test_a_fault_leaves_nothing_behind() -> None:
         assert emulation().run("mte2_to_v", fixed=True) == (OK, ""), name
 
 
+def test_stamps_start_anew() -> None:
+    """Launches of many barriers use up the stamps of accesses; what comes after is judged as before."""
+    for _ in range(3):
+        assert emulation().run("more_barriers_than_stamps", fixed=True) == (OK, "")
+        assert emulation().run("through_global_memory", fixed=True) == (OK, "")
+        assert emulation().run("through_global_memory", fixed=False)[0] == FAULT
+
+
 def test_there_are_enough() -> None:
     """Names are unique, and so many that a missing file would be noticed."""
     names = [name for name, _ in scenarios()]
