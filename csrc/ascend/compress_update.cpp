@@ -150,10 +150,15 @@ class Compress {
   }
 };
 
-__global__ __vector__ void compress_kernel(Arrays arrays, Pieces pieces, int32_t ring,
+__global__ __vector__ void compress_kernel(Gm<float> value, Gm<float> gate, Gm<float> state,
+                                           Gm<int32_t> positions, Gm<int32_t> slot,
+                                           Gm<int32_t> chunk_start, Gm<int32_t> chunk_end,
+                                           Gm<bfloat16_t> latent, Pieces pieces, int32_t ring,
                                            int32_t ratio) {
   rows::keep_infinity_and_nan();
-  Compress(arrays, pieces, ring, ratio).run();
+  Compress({value, gate, state, positions, slot, chunk_start, chunk_end, latent}, pieces, ring,
+           ratio)
+      .run();
 }
 
 }  // namespace
@@ -170,10 +175,9 @@ int32_t tandem_ascend_compress_update(const tandem_ascend_device *device, void *
   if (int32_t status = check_pieces(device, pieces, room, 4 * kWindowBytes + rows::kSystemUb))
     return status;
   if (rows == 0) return TANDEM_OK;
-  const Arrays arrays{gm_cast<float>(value),       gm_cast<float>(gate),
-                      gm_cast<float>(state),       gm_cast<int32_t>(positions),
-                      gm_cast<int32_t>(slot),      gm_cast<int32_t>(chunk_start),
-                      gm_cast<int32_t>(chunk_end), gm_cast<bfloat16_t>(latent)};
-  return TANDEM_LAUNCH(compress_kernel, piece_blocks(device, pieces), stream, arrays, pieces, ring,
+  return TANDEM_LAUNCH(compress_kernel, piece_blocks(device, pieces), stream, gm_cast<float>(value),
+                       gm_cast<float>(gate), gm_cast<float>(state), gm_cast<int32_t>(positions),
+                       gm_cast<int32_t>(slot), gm_cast<int32_t>(chunk_start),
+                       gm_cast<int32_t>(chunk_end), gm_cast<bfloat16_t>(latent), pieces, ring,
                        ratio);
 }
