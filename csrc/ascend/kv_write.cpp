@@ -35,8 +35,7 @@ struct Sizes {
 __simd_vf__ inline void rotate_tail(Ub<uint32_t> from, Ub<uint32_t> to, Ub<float> cosines,
                                     Ub<float> sines, uint32_t kept, uint32_t pairs) {
   Reg::RegTensor<uint32_t> pair;
-  Reg::RegTensor<float> cosine, sine, first, second;
-  Reg::RegTensor<bfloat16_t> low, high;
+  Reg::RegTensor<float> cosine, sine;
   const Ub<uint32_t> tail = from + kept, target = to + kept;
   const uint16_t copies = uint16_t(rows::steps(kept)), turns = uint16_t(rows::steps(pairs));
   for (uint16_t i = 0; i < copies; ++i) {
@@ -50,10 +49,7 @@ __simd_vf__ inline void rotate_tail(Ub<uint32_t> from, Ub<uint32_t> to, Ub<float
     Reg::LoadAlign(cosine, cosines + i * kStep);
     Reg::LoadAlign(sine, sines + i * kStep);
     Reg::Load(pair, tail + i * kStep);
-    rows::rotate_pairs(first, second, pair, cosine, sine, mask);
-    Reg::Cast<bfloat16_t, float, rows::kNarrow>(low, first, mask);
-    Reg::Cast<bfloat16_t, float, rows::kNarrowToHigh>(high, second, mask);
-    Reg::Or(pair, rows::as<uint32_t>(low), rows::as<uint32_t>(high), mask);
+    rows::rotate_pairs(pair, cosine, sine, mask);
     Reg::Store(target + i * kStep, pair, some);
   }
 }
