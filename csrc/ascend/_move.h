@@ -72,14 +72,14 @@ struct Pieces {
   int64_t piece;        // bytes of a piece but the last of a row, a multiple of 32
 
   // Of a row.
-  __aicore__ inline int64_t count() const { return (bytes + piece - 1) / piece; }
-  __aicore__ inline int64_t begin(int64_t block, int64_t blocks) const {
+  constexpr int64_t count() const { return (bytes + piece - 1) / piece; }
+  constexpr int64_t begin(int64_t block, int64_t blocks) const {
     return rows * count() * block / blocks;
   }
-  __aicore__ inline int64_t row(int64_t task) const { return task / count(); }
+  constexpr int64_t row(int64_t task) const { return task / count(); }
   // First byte of a piece within its row, and how many there are.
-  __aicore__ inline int64_t first(int64_t task) const { return task % count() * piece; }
-  __aicore__ inline uint32_t size(int64_t task) const {
+  constexpr int64_t first(int64_t task) const { return task % count() * piece; }
+  constexpr uint32_t size(int64_t task) const {
     const int64_t left = bytes - first(task);
     return uint32_t(left < piece ? left : piece);
   }
@@ -94,5 +94,5 @@ inline int32_t check_pieces(const tandem_ascend_device *device, const Pieces &pi
 }
 
 inline int64_t piece_blocks(const tandem_ascend_device *device, const Pieces &pieces) {
-  return rows::row_blocks(device, pieces.rows * ((pieces.bytes + pieces.piece - 1) / pieces.piece));
+  return rows::row_blocks(device, pieces.rows * pieces.count());
 }

@@ -11,6 +11,7 @@ import torch
 
 from tandem.backends.ascend import native
 from tandem.backends.ascend.plan import Device, Plan
+from tandem.errors import LayoutError
 
 UNIT = 32  # bytes of a block of UB
 SYSTEM = 2048  # bytes of UB that are left to the device's own functions, as in csrc/ascend/_rows.h
@@ -32,19 +33,35 @@ def up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def piece(device: Device, rows: int, size: int, room: int, beside: int = 0, unit: int = UNIT) -> int:
-    """Bytes of a row that a task takes: all of them, less where UB or idle cores ask for it.
+def part(device: Device, rows: int, count: int, room: int, beside: int, unit: int, least: int) -> int:
+    """Items of a row that a task takes: all of them, fewer where UB or idle cores ask for it.
 
     Args:
-        rows, size: the rows and the bytes of one.
-        room: bytes of UB that a kernel needs for each byte of a piece.
-        beside: bytes of UB that it needs whatever the piece.
-        unit: what a piece is a multiple of.
+        rows, count: the rows and the items of one.
+        room: bytes of UB that a kernel needs for each item of a part.
+        beside: bytes of UB that it needs whatever the part.
+        unit: what a part is a multiple of.
+        least: items that are worth a task of their own.
+
+    Raises:
+        LayoutError: UB does not hold the smallest part.
     """
     most = (device.ub_bytes - SYSTEM - beside) // room // unit * unit
-    wanted = min(device.vector_cores // max(rows, 1), size // LEAST)
-    parts = max(-(-size // most), wanted, 1)
-    return min(up(-(-size // parts), unit), most)
+    if most < unit:
+        raise LayoutError(
+            "a kernel of backend 'ascend' does not take arrays of this shape",
+            where=f"rows of {count} items, {room} bytes of UB for each",
+            why=f"the smallest part of a row takes {unit * room + beside} of {device.ub_bytes - SYSTEM} bytes",
+            fix="use smaller blocks, or fewer streams",
+        )
+    wanted = min(device.vector_cores // max(rows, 1), count // least)
+    parts = max(-(-count // most), wanted, 1)
+    return min(up(max(-(-count // parts), 1), unit), most)
+
+
+def piece(device: Device, rows: int, size: int, room: int, beside: int = 0, unit: int = UNIT) -> int:
+    """Bytes of a row that a task takes; see `part`."""
+    return part(device, rows, size, room, beside, unit, LEAST)
 
 
 def blocks(device: Device, tasks: int) -> int:
