@@ -44,6 +44,14 @@ __simt_callee__ inline int32_t kept_weight(float x, int32_t token, float peak, f
   return is_kept(image(x), token, weight, bound, last, least) ? weight : 0;
 }
 
+// The sum of a row's kept weights.
+__simt_callee__ inline int64_t row_weight(Gm<int64_t> kept, int32_t row, int32_t splits,
+                                          Ub<int64_t> scratch) {
+  const int32_t thread = int32_t(threadIdx.x);
+  return block_sum(thread < splits ? int64_t(kept[int64_t(row) * splits + thread]) : int64_t(0),
+                   scratch);
+}
+
 // Where a target falls on a line of the threads' parts, in their order from `start` on. The thread
 // whose part holds it leaves its number and the sum before it in scratch[kFound] and [kFound + 1],
 // for all to read. One part holds it.
