@@ -38,7 +38,7 @@ class Level:
 
 def _levels(device: Device, rows: int, columns: int, k: int, item: int) -> list[Level]:
     """How rows are cut: the first launch as long as cores would idle and merging does not take longer than it saves."""
-    levels = []
+    levels: list[Level] = []
     while True:
         most = UB // (item + 4 if levels else 2 * item) // UNIT * UNIT
         parts = max(1, -(-columns // most))
