@@ -3,6 +3,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void accept(Gm<int32_t> token, Gm<int32_t> accepted,
                                                            Gm<int32_t> first, Gm<int32_t> count,
                                                            Gm<int32_t> base, Gm<int32_t> slots,
@@ -28,6 +30,8 @@ __global__ __vector__ void accept_kernel(Gm<int32_t> token, Gm<int32_t> accepted
   asc_vf_call<accept>(dim3(kThreads), token, accepted, first, count, base, slots, last_token,
                       length, emitted, requests);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_accept(const tandem_ascend_device *device, void *stream,
                                  const int32_t *token, const int32_t *accepted,

@@ -3,6 +3,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void commit(Gm<int32_t> tokens, Gm<int32_t> slots,
                                                            Gm<int32_t> positions,
                                                            Gm<int32_t> last_token,
@@ -20,6 +22,8 @@ __global__ __vector__ void commit_kernel(Gm<int32_t> tokens, Gm<int32_t> slots,
                                          Gm<int32_t> length, int32_t rows) {
   asc_vf_call<commit>(dim3(kThreads), tokens, slots, positions, last_token, length, rows);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_commit(const tandem_ascend_device *device, void *stream,
                                  const int32_t *tokens, const int32_t *slots,

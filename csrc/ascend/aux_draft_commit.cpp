@@ -4,6 +4,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 using AscendC::GetBlockIdx, AscendC::GetBlockNum, AscendC::GlobalTensor, AscendC::LocalTensor,
     AscendC::TPosition;
 
@@ -59,6 +61,8 @@ __global__ __vector__ void draft_commit_kernel(Gm<int32_t> slots, Gm<int32_t> to
                            int32_t(requests), block, column);
   copy_weights(slots, weight, proposal, requests, width, block, column);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_draft_commit(const tandem_ascend_device *device, void *stream,
                                        const int32_t *slots, const int32_t *token,

@@ -3,6 +3,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void draft_rows(
     Gm<int32_t> anchor, Gm<int32_t> position, Gm<int32_t> slot, Gm<int32_t> ids,
     Gm<int32_t> positions, Gm<int32_t> row_slot, Gm<int32_t> context, Gm<int32_t> own,
@@ -30,6 +32,8 @@ __global__ __vector__ void draft_rows_kernel(Gm<int32_t> anchor, Gm<int32_t> pos
   asc_vf_call<draft_rows>(dim3(kThreads), anchor, position, slot, ids, positions, row_slot, context,
                           own, keys, items, block, noise);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_draft_rows(const tandem_ascend_device *device, void *stream,
                                      const int32_t *anchor, const int32_t *position,

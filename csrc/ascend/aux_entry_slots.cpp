@@ -4,6 +4,8 @@
 #include "_grid.h"
 #include "_paging.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void entry_slots(
     Gm<int32_t> positions, Gm<int32_t> slot, Gm<int32_t> table, Gm<int32_t> out, int32_t rows,
     int32_t columns, int32_t block_entries, int32_t ratio, int32_t wrap) {
@@ -23,6 +25,8 @@ __global__ __vector__ void entry_slots_kernel(Gm<int32_t> positions, Gm<int32_t>
   asc_vf_call<entry_slots>(dim3(kThreads), positions, slot, table, out, rows, columns,
                            block_entries, ratio, wrap);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_entry_slots(const tandem_ascend_device *device, void *stream,
                                       const int32_t *positions, const int32_t *slot,

@@ -3,6 +3,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void group_start(Gm<int32_t> positions,
                                                                 Gm<int32_t> out, int32_t rows,
                                                                 int32_t ratio) {
@@ -16,6 +18,8 @@ __global__ __vector__ void group_start_kernel(Gm<int32_t> positions, Gm<int32_t>
                                               int32_t ratio) {
   asc_vf_call<group_start>(dim3(kThreads), positions, out, rows, ratio);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_group_start(const tandem_ascend_device *device, void *stream,
                                       const int32_t *positions, int32_t *out, int64_t rows,

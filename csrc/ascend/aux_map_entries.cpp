@@ -4,6 +4,8 @@
 #include "_grid.h"
 #include "_paging.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void map_entries(Gm<int32_t> entries,
                                                                 Gm<int32_t> slot, Gm<int32_t> table,
                                                                 Gm<int32_t> out, int32_t items,
@@ -24,6 +26,8 @@ __global__ __vector__ void map_entries_kernel(Gm<int32_t> entries, Gm<int32_t> s
   asc_vf_call<map_entries>(dim3(kThreads), entries, slot, table, out, items, width, columns,
                            block_entries);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_map_entries(const tandem_ascend_device *device, void *stream,
                                       const int32_t *entries, const int32_t *slot,

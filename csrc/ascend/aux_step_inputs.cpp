@@ -3,6 +3,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void step_inputs(
     Gm<int32_t> host_ids, Gm<int32_t> host_positions, Gm<int32_t> from_device,
     Gm<int32_t> host_slot, Gm<int32_t> last_token, Gm<int32_t> length, Gm<int32_t> limit,
@@ -41,6 +43,8 @@ __global__ __vector__ void step_inputs_kernel(Gm<int32_t> host_ids, Gm<int32_t> 
   asc_vf_call<step_inputs>(dim3(kThreads), host_ids, host_positions, from_device, host_slot,
                            last_token, length, limit, drafts, ids, positions, slot, rows, block);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_step_inputs(const tandem_ascend_device *device, void *stream,
                                       const int32_t *host_ids, const int32_t *host_positions,

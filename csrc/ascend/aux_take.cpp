@@ -3,6 +3,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void take(Gm<int32_t> a, Gm<int32_t> index,
                                                          Gm<int32_t> out, int32_t items,
                                                          int32_t width, int32_t wanted) {
@@ -18,6 +20,8 @@ __global__ __vector__ void take_kernel(Gm<int32_t> a, Gm<int32_t> index, Gm<int3
                                        int32_t items, int32_t width, int32_t wanted) {
   asc_vf_call<take>(dim3(kThreads), a, index, out, items, width, wanted);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_take(const tandem_ascend_device *device, void *stream, const int32_t *a,
                                const int32_t *index, int32_t *out, int64_t rows, int32_t width,

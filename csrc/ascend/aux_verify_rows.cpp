@@ -8,6 +8,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 constexpr int32_t kLanes = 32;
 constexpr float kNone = -__builtin_inff();  // the rate of a draft that is no candidate
 
@@ -118,6 +120,8 @@ __global__ __vector__ void place_kernel(Gm<int32_t> slots, Gm<int32_t> counts, G
   asc_vf_call<place>(dim3(kThreads), slots, counts, slot, offset, chunk_start, chunk_end, requests,
                      rows);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_verify_rows(const tandem_ascend_device *device, void *stream,
                                       const int32_t *slots, const float *rates,

@@ -3,6 +3,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void visible(Gm<int32_t> positions, Gm<int32_t> slot,
                                                             Gm<int32_t> out, int32_t rows,
                                                             int32_t ratio) {
@@ -14,6 +16,8 @@ __global__ __vector__ void visible_kernel(Gm<int32_t> positions, Gm<int32_t> slo
                                           int32_t rows, int32_t ratio) {
   asc_vf_call<visible>(dim3(kThreads), positions, slot, out, rows, ratio);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_visible(const tandem_ascend_device *device, void *stream,
                                   const int32_t *positions, const int32_t *slot, int32_t *out,

@@ -4,6 +4,8 @@
 #include "_grid.h"
 #include "_paging.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void window_slots(
     Gm<int32_t> positions, Gm<int32_t> slot, Gm<int32_t> table, Gm<int32_t> first, Gm<int32_t> out,
     int32_t items, int32_t columns, int32_t block_entries, int32_t window) {
@@ -26,6 +28,8 @@ __global__ __vector__ void window_slots_kernel(Gm<int32_t> positions, Gm<int32_t
   asc_vf_call<window_slots>(dim3(kThreads), positions, slot, table, first, out, items, columns,
                             block_entries, window);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_aux_window_slots(const tandem_ascend_device *device, void *stream,
                                        const int32_t *positions, const int32_t *slot,

@@ -3,6 +3,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 // The compressed id of a row of this step, -1 for a token of an image.
 __simt_callee__ inline int32_t own_token(Gm<int32_t> ids, Gm<int32_t> roles, Gm<int32_t> vocabulary,
                                          int32_t row) {
@@ -56,6 +58,8 @@ __global__ __vector__ void remember_kernel(Gm<int32_t> ids, Gm<int32_t> position
   asc_vf_call<remember>(dim3(kThreads), ids, positions, slot, chunk_end, roles, vocabulary, history,
                         rows, ring);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_engram_context(const tandem_ascend_device *device, void *stream,
                                      const int32_t *ids, const int32_t *positions,

@@ -3,6 +3,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 constexpr int32_t kGroup = 32;       // codes of a scale
 constexpr uint8_t kFillScale = 127;  // one, which fills up the last pair of a row
 
@@ -39,6 +41,8 @@ __global__ __vector__ void engram_gather_kernel(Gm<int64_t> index, Gm<uint8_t> t
   asc_vf_call<engram_gather>(dim3(kThreads), index, table, table_scale, codes, scales, first_row,
                              rows, n, dim, aligned);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_engram_gather(const tandem_ascend_device *device, void *stream,
                                     const int64_t *index, const uint8_t *table,

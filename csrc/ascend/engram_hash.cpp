@@ -4,6 +4,8 @@
 
 #include "_grid.h"
 
+namespace {
+
 __simt_vf__ __launch_bounds__(kThreads) inline void engram_hash(
     Gm<int32_t> context, Gm<int64_t> multipliers, Gm<int64_t> primes, Gm<int64_t> offsets,
     Gm<int64_t> hashed, int32_t items, int32_t n, int32_t heads) {
@@ -24,6 +26,8 @@ __global__ __vector__ void engram_hash_kernel(Gm<int32_t> context, Gm<int64_t> m
   asc_vf_call<engram_hash>(dim3(kThreads), context, multipliers, primes, offsets, hashed, items, n,
                            heads);
 }
+
+}  // namespace
 
 int32_t tandem_ascend_engram_hash(const tandem_ascend_device *device, void *stream,
                                   const int32_t *context, const int64_t *multipliers,
