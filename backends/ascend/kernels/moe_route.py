@@ -37,3 +37,6 @@ def _plan(device: Device, x: Tensor, gate: PackedWeight, k: int, **others: Any) 
 
 OPS: dict[str, Any] = {"moe_route": moe_route}
 PLAN: dict[str, Any] = {"moe_route": _plan}
+WHY: dict[str, str] = {
+    "moe_route": "f32 logits lie in memory between the two launches; few experts make tiles that read some rows again"
+}

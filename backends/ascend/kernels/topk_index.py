@@ -37,13 +37,19 @@ class Level:
 
 
 def _levels(device: Device, rows: int, columns: int, k: int, item: int) -> list[Level]:
-    """How rows are cut: the first launch as long as cores would idle and merging does not take longer than it saves."""
+    """How rows are cut.
+
+    Few rows are cut further than UB asks for: while cores would idle, up to where merging takes as long as a tile, and
+    only where both together take half as long as an uncut row.
+    """
     levels: list[Level] = []
     while True:
         most = UB // (item + 4 if levels else 2 * item) // UNIT * UNIT
-        parts = max(1, -(-columns // most))
+        least = parts = max(1, -(-columns // most))
         while not levels and (parts + 1) * rows <= device.vector_cores and (parts + 1) ** 2 * k <= columns:
             parts += 1
+        if 2 * (columns // parts + parts * k) > columns:
+            parts = least
         level = Level(columns, _tiles.up(max(1, -(-columns // parts)), UNIT), bool(levels))
         levels.append(level)
         if level.tiles == 1:
