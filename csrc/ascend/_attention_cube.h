@@ -5,6 +5,7 @@
 #pragma once
 
 #include "_gather.h"
+#include "_l0.h"
 
 namespace tandem {
 
@@ -30,7 +31,7 @@ class AttentionCube {
  public:
   __aicore__ inline AttentionCube(uint32_t dim, uint32_t most_heads, uint32_t l0_bytes,
                                   const UbPlan &ub)
-      : dim_(dim), most_(align_to(most_heads, kFractalRows)), l0_half_(l0_bytes / 2), ub_(ub) {}
+      : dim_(dim), most_(align_to(most_heads, kFractalRows)), l0_(l0_bytes), ub_(ub) {}
 
   // L1: entries first, where the vector cores lay them.
   __aicore__ static inline uint32_t entries_base() { return 0; }
@@ -38,17 +39,15 @@ class AttentionCube {
 
   __aicore__ inline void begin() {
     AscendC::SetFlag<AscendC::HardEvent::MTE1_MTE2>(EVENT_ID0);
-    for (int32_t i = 0; i < 2; ++i) {
-      AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(i);
-      AscendC::SetFlag<AscendC::HardEvent::FIX_M>(i);
-    }
+    AscendC::SetFlag<AscendC::HardEvent::FIX_M>(EVENT_ID0);
+    AscendC::SetFlag<AscendC::HardEvent::FIX_M>(EVENT_ID1);
+    l0_.begin();
   }
   __aicore__ inline void end() {
     AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(EVENT_ID0);
-    for (int32_t i = 0; i < 2; ++i) {
-      AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(i);
-      AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(i);
-    }
+    AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(EVENT_ID0);
+    AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(EVENT_ID1);
+    l0_.end();
   }
 
   // One row's heads, [heads, dim], over so many chunks.
@@ -67,10 +66,11 @@ class AttentionCube {
   }
 
  private:
-  const uint32_t dim_, most_, l0_half_;
+  const uint32_t dim_, most_;
+  L0Steps l0_;
   const UbPlan ub_;
   Heads heads_{0};
-  uint32_t chunks_ = 0, loads_ = 0;
+  uint32_t chunks_ = 0;
 
   __aicore__ inline AscendC::LocalTensor<bfloat16_t> entries(uint32_t which) const {
     return AscendC::LocalTensor<bfloat16_t>(AscendC::TPosition::B1, which * 2 * kChunk * dim_,
@@ -84,12 +84,6 @@ class AttentionCube {
     return AscendC::LocalTensor<bfloat16_t>(AscendC::TPosition::A1,
                                             weights_base(dim_) + 2 * most_ * kChunk, most_ * dim_);
   }
-  __aicore__ inline AscendC::LocalTensor<bfloat16_t> left(uint32_t half) const {
-    return AscendC::LocalTensor<bfloat16_t>(AscendC::TPosition::A2, half * l0_half_, l0_half_ / 2);
-  }
-  __aicore__ inline AscendC::LocalTensor<bfloat16_t> right(uint32_t half) const {
-    return AscendC::LocalTensor<bfloat16_t>(AscendC::TPosition::B2, half * l0_half_, l0_half_ / 2);
-  }
   // L0C: scores first, then outputs.
   __aicore__ inline uint32_t scores_bytes() const { return 4 * most_ * kChunk; }
   __aicore__ inline AscendC::LocalTensor<float> scores() const {
@@ -98,9 +92,6 @@ class AttentionCube {
   __aicore__ inline AscendC::LocalTensor<float> outputs() const {
     return AscendC::LocalTensor<float>(AscendC::TPosition::CO1, scores_bytes(), most_ * dim_);
   }
-  // Elements of a step along `lines` rows that half of L0 holds.
-  __aicore__ inline uint32_t step(uint32_t lines) const { return l0_half_ / 2 / lines / 16 * 16; }
-
   __aicore__ inline void copy_queries(Gm<bfloat16_t> q) const {
     AscendC::GlobalTensor<bfloat16_t> source;
     source.SetGlobalBuffer(q);
@@ -119,48 +110,16 @@ class AttentionCube {
     AscendC::WaitFlag<AscendC::HardEvent::MTE2_MTE1>(EVENT_ID0);
   }
 
-  // Columns [start, start + count) of a matrix with so many rows.
-  __aicore__ static inline void load(const AscendC::LocalTensor<bfloat16_t> &to,
-                                     const AscendC::LocalTensor<bfloat16_t> &from, uint32_t rows,
-                                     uint32_t start, uint32_t count, bool transposed) {
-    const uint32_t fractals = align_to(rows, kFractalRows) / kFractalRows;
-    AscendC::LoadData2DParamsV2 params;
-    params.mStartPosition = 0;
-    params.kStartPosition = start / 16;
-    params.mStep = fractals;
-    params.kStep = count / 16;
-    params.srcStride = fractals;
-    params.dstStride = transposed ? count / 16 : fractals;
-    params.ifTranspose = transposed;
-    params.sid = 0;
-    AscendC::LoadData(to, from, params);
-  }
-
-  __aicore__ inline void multiply(const AscendC::LocalTensor<float> &to, uint32_t half,
-                                  uint32_t columns, uint32_t depth, bool first) const {
-    AscendC::SetFlag<AscendC::HardEvent::MTE1_M>(half);
-    AscendC::WaitFlag<AscendC::HardEvent::MTE1_M>(half);
-    AscendC::MmadParams params;
-    params.m = heads_.count;
-    params.n = columns;
-    params.k = depth;
-    params.cmatrixInitVal = first;
-    params.disableGemv = true;
-    AscendC::Mmad(to, left(half), right(half), params);
-    if ((heads_.count / 16) * (columns / 16) < 10) AscendC::PipeBarrier<PIPE_M>();
-    AscendC::SetFlag<AscendC::HardEvent::M_MTE1>(half);
-  }
-
   // Scores [heads, chunk] of queries and entries.
   __aicore__ inline void score(uint32_t which) {
-    const uint32_t most = step(most_ < kChunk ? kChunk : most_);
+    const uint32_t most = l0_.step(most_ < kChunk ? kChunk : most_);
     for (uint32_t start = 0; start < dim_; start += most) {
-      const uint32_t half = loads_++ % 2, count = dim_ - start < most ? dim_ - start : most;
-      AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(half);
-      load(left(half), queries(), heads_.count, start, count, false);
-      load(right(half), entries(which), kChunk, start, count, false);
+      const uint32_t count = dim_ - start < most ? dim_ - start : most;
+      l0_.next();
+      l0_.load_left(queries(), heads_.count, start, count);
+      l0_.load_right(entries(which), kChunk, start, count, false);
       if (start == 0) AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(EVENT_ID0);
-      multiply(scores(), half, kChunk, count, start == 0);
+      l0_.multiply(scores(), heads_.count, kChunk, count, start == 0);
     }
     hand_over(scores(), kChunk, ub_.scores, ub_.scores_bytes, EVENT_ID0);
     AscendC::CrossCoreSetFlag<2, PIPE_FIX>(kScoresReady);
@@ -168,14 +127,14 @@ class AttentionCube {
 
   // Outputs [heads, dim]: weights times entries.
   __aicore__ inline void combine(uint32_t which) {
-    const uint32_t most = step(kChunk), rows = align_to(heads_.count, kFractalRows);
+    const uint32_t most = l0_.step(kChunk), rows = align_to(heads_.count, kFractalRows);
     for (uint32_t start = 0; start < dim_; start += most) {
-      const uint32_t half = loads_++ % 2, count = dim_ - start < most ? dim_ - start : most;
-      AscendC::WaitFlag<AscendC::HardEvent::M_MTE1>(half);
-      load(left(half), weights(), heads_.count, 0, kChunk, false);
-      load(right(half), entries(which), kChunk, start, count, true);
+      const uint32_t count = dim_ - start < most ? dim_ - start : most;
+      l0_.next();
+      l0_.load_left(weights(), heads_.count, 0, kChunk);
+      l0_.load_right(entries(which), kChunk, start, count, true);
       if (start == 0) AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(EVENT_ID1);
-      multiply(outputs()[rows * start], half, count, kChunk, true);
+      l0_.multiply(outputs()[rows * start], heads_.count, count, kChunk, true);
     }
     hand_over(outputs(), dim_, ub_.output, ub_.output_bytes, EVENT_ID1);
     AscendC::CrossCoreSetFlag<2, PIPE_FIX>(kOutputReady);

@@ -148,16 +148,16 @@ __simd_vf__ inline void finish_outputs(Ub<float> sums, Ub<float> shares, Ub<bflo
 
 // A row's two lists of slots, one after the other.
 struct TwoLists {
-  Entries window, main;
+  Entries<SlotList> window, main;
   __aicore__ inline uint32_t chunks() const {
-    const uint32_t count = chunks_of(window.count) + chunks_of(main.count);
+    const uint32_t count = chunks_of(window.list.count) + chunks_of(main.list.count);
     return count > 0 ? count : 1;
   }
-  __aicore__ inline const Entries &list(uint32_t chunk) const {
-    return chunk < chunks_of(window.count) ? window : main;
+  __aicore__ inline const Entries<SlotList> &list(uint32_t chunk) const {
+    return chunk < chunks_of(window.list.count) ? window : main;
   }
   __aicore__ inline uint32_t start(uint32_t chunk) const {
-    const uint32_t before = chunks_of(window.count);
+    const uint32_t before = chunks_of(window.list.count);
     return (chunk < before ? chunk : chunk - before) * kChunk;
   }
 };
@@ -266,12 +266,12 @@ class AttentionVector {
   }
 
   // Scores in UB to weights in L1.
-  __aicore__ inline void weigh_chunk(const Entries &list, uint32_t start, float scale) {
-    const uint32_t count = list.count - start < kChunk ? list.count - start : kChunk;
+  __aicore__ inline void weigh_chunk(const Entries<SlotList> &list, uint32_t start, float scale) {
+    const uint32_t count = list.list.count - start < kChunk ? list.list.count - start : kChunk;
     AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID1);
     if (count > 0) {
       AscendC::GlobalTensor<int32_t> from;
-      from.SetGlobalBuffer(list.slots + start);
+      from.SetGlobalBuffer(list.list.slots + start);
       rows::load_row(slots(), from, 0, count);
     }
     AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(EVENT_ID1);

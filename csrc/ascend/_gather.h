@@ -15,12 +15,20 @@ constexpr uint32_t kChunk = 64, kHalfChunk = kChunk / 2;
 // Flags between the cores, for each of two buffers of a chunk.
 constexpr uint16_t kEntriesReady = 0, kEntriesFree = 2;
 
-// Entries of a row of slots: codes, then scales, in one of the formats of the codec.
+// Entries that a list of slots names, each codes, then scales, in one of the formats of the codec.
+// List: `count`, and `at(i)`, the slot of entry i or -1.
+template <class List>
 struct Entries {
   Gm<uint8_t> cache;
+  List list;
+  int32_t format;
+};
+
+// Slots as they lie in memory.
+struct SlotList {
   Gm<int32_t> slots;
   uint32_t count;
-  int32_t format;
+  __aicore__ inline int32_t at(uint32_t i) const { return slots[i]; }
 };
 
 __aicore__ inline uint32_t chunks_of(uint32_t count) { return (count + kChunk - 1) / kChunk; }
@@ -58,14 +66,24 @@ class EntryGather {
   }
 
   // This core's half of the chunk that starts at an entry.
-  __aicore__ inline void bring(const Entries &entries, uint32_t start) {
+  template <class List>
+  __aicore__ inline void bring(const Entries<List> &entries, uint32_t start) {
     const uint32_t first = start + uint32_t(AscendC::GetSubBlockIdx()) * kHalfChunk;
+    for (uint32_t i = 0; i < kHalfChunk; ++i)
+      slots_[i] = first + i < entries.list.count ? entries.list.at(first + i) : -1;
     AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID0);
-    for (uint32_t i = 0; i < kHalfChunk; ++i) fetch(entries, slot_of(entries, first + i), i);
+    for (uint32_t i = 0; i < kHalfChunk;) {
+      uint32_t many = 1;  // neighbours in the cache come together
+      while (slots_[i] >= 0 && i + many < kHalfChunk &&
+             slots_[i + many] == slots_[i] + int32_t(many))
+        ++many;
+      fetch(entries.cache, entries.format, i, many);
+      i += many;
+    }
     AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(EVENT_ID0);
     AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(EVENT_ID0);
     AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID0);
-    for (uint32_t i = 0; i < kHalfChunk; ++i) decode(entries, slot_of(entries, first + i), i);
+    for (uint32_t i = 0; i < kHalfChunk; ++i) decode(entries.format, i);
     AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID0);
     AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(EVENT_ID0);
     AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(EVENT_ID0);
@@ -76,6 +94,7 @@ class EntryGather {
  private:
   const uint32_t dim_, base_, l1_base_;
   uint32_t chunks_ = 0;
+  int32_t slots_[kHalfChunk];
 
   // Room for the largest of the formats.
   __aicore__ static inline uint32_t code_room(uint32_t dim) {
@@ -93,11 +112,12 @@ class EntryGather {
   __aicore__ inline AscendC::LocalTensor<T> buffer(uint32_t offset, uint32_t bytes) const {
     return AscendC::LocalTensor<T>(AscendC::TPosition::VECCALC, base_ + offset, bytes / sizeof(T));
   }
-  __aicore__ inline AscendC::LocalTensor<uint8_t> codes(uint32_t i) const {
-    return buffer<uint8_t>(i * code_room(dim_), code_room(dim_));
+  __aicore__ inline AscendC::LocalTensor<uint8_t> codes(uint32_t i, uint32_t many) const {
+    return buffer<uint8_t>(i * code_room(dim_), many * code_room(dim_));
   }
-  __aicore__ inline AscendC::LocalTensor<uint8_t> scales(uint32_t i) const {
-    return buffer<uint8_t>(kHalfChunk * code_room(dim_) + i * scale_room(dim_), scale_room(dim_));
+  __aicore__ inline AscendC::LocalTensor<uint8_t> scales(uint32_t i, uint32_t many) const {
+    return buffer<uint8_t>(kHalfChunk * code_room(dim_) + i * scale_room(dim_),
+                           many * scale_room(dim_));
   }
   __aicore__ inline AscendC::LocalTensor<bfloat16_t> row(uint32_t i) const {
     return buffer<bfloat16_t>(
@@ -108,31 +128,41 @@ class EntryGather {
                          factor_room(dim_));
   }
 
-  __aicore__ static inline int32_t slot_of(const Entries &entries, uint32_t index) {
-    return index < entries.count ? int32_t(entries.slots[index]) : -1;
-  }
-
-  __aicore__ inline void fetch(const Entries &entries, int32_t slot, uint32_t i) const {
-    if (slot < 0) return;
-    const uint32_t of_codes = entries.format == codec::kMxfp8 ? dim_ : dim_ / 2;
-    const uint32_t of_scales = dim_ / (entries.format == codec::kNvfp4 ? 16 : 32);
+  // `many` entries from slot number i on, which follow one another in the cache.
+  __aicore__ inline void fetch(Gm<uint8_t> cache, int32_t format, uint32_t i, uint32_t many) const {
+    if (slots_[i] < 0) return;
+    const uint32_t of_codes = format == codec::kMxfp8 ? dim_ : dim_ / 2;
+    const uint32_t of_scales = dim_ / (format == codec::kNvfp4 ? 16 : 32);
     AscendC::GlobalTensor<uint8_t> entry;
-    entry.SetGlobalBuffer(entries.cache + int64_t(slot) * (of_codes + of_scales));
-    rows::load_row(codes(i), entry, 0, of_codes);
-    rows::load_row(scales(i), entry, of_codes, of_scales);
+    entry.SetGlobalBuffer(cache + int64_t(slots_[i]) * (of_codes + of_scales));
+    load_parts(codes(i, many), code_room(dim_), entry, of_codes, of_scales, many);
+    load_parts(scales(i, many), scale_room(dim_), entry[of_codes], of_scales, of_codes, many);
   }
 
-  __aicore__ inline void decode(const Entries &entries, int32_t slot, uint32_t i) const {
+  // Parts of so many bytes, `skipped` bytes apart, each to a room of its own.
+  __aicore__ static inline void load_parts(const AscendC::LocalTensor<uint8_t> &to, uint32_t room,
+                                           const AscendC::GlobalTensor<uint8_t> &from,
+                                           uint32_t bytes, uint32_t skipped, uint32_t many) {
+    AscendC::DataCopyExtParams parts;
+    parts.blockCount = many;
+    parts.blockLen = bytes;
+    parts.srcStride = skipped;
+    parts.dstStride = (room - align_to(bytes, kBlockBytes)) / kBlockBytes;
+    parts.rsv = 0;
+    AscendC::DataCopyPad(to, from, parts, AscendC::DataCopyPadExtParams<uint8_t>{false, 0, 0, 0});
+  }
+
+  __aicore__ inline void decode(int32_t format, uint32_t i) const {
     const Ub<bfloat16_t> to(row(i).GetPhyAddr());
-    if (slot < 0) {
+    if (slots_[i] < 0) {
       asc_vf_call<clear_words>(Ub<uint32_t>(to), dim_ / 2);
       return;
     }
-    const Ub<uint8_t> code(codes(i).GetPhyAddr()), scale(scales(i).GetPhyAddr());
+    const Ub<uint8_t> code(codes(i, 1).GetPhyAddr()), scale(scales(i, 1).GetPhyAddr());
     const Ub<float> spread(factors().GetPhyAddr());
-    if (entries.format == codec::kMxfp8)
+    if (format == codec::kMxfp8)
       codec::decode_row<codec::Mxfp8>(code, scale, spread, to, dim_);
-    else if (entries.format == codec::kMxfp4)
+    else if (format == codec::kMxfp4)
       codec::decode_row<codec::Mxfp4>(code, scale, spread, to, dim_);
     else
       codec::decode_row<codec::Nvfp4>(code, scale, spread, to, dim_);

@@ -31,10 +31,10 @@ __aicore__ inline TwoLists lists_of(const Shape &s, uint32_t row, Gm<uint8_t> wi
                                     Gm<int32_t> window_slots, Gm<uint8_t> main,
                                     Gm<int32_t> main_slots) {
   TwoLists lists;
-  lists.window = {window, window_slots + int64_t(row) * s.window_count, s.window_count,
-                  s.window_format};
-  lists.main = {main, main_slots, s.main_count, s.main_format};
-  if (s.main_count > 0) lists.main.slots = main_slots + int64_t(row) * s.main_count;
+  lists.window = {
+      window, {window_slots + int64_t(row) * s.window_count, s.window_count}, s.window_format};
+  lists.main = {main, {main_slots, s.main_count}, s.main_format};
+  if (s.main_count > 0) lists.main.list.slots = main_slots + int64_t(row) * s.main_count;
   return lists;
 }
 
