@@ -155,9 +155,20 @@ void Pipe::count_buffers(uint32_t number) {
          buffers_);
 }
 
+// Each of them takes an event id of the pair of pipes that the position stands for.
+void Pipe::count_events(TPosition position, uint32_t number) {
+  uint32_t &queued = queued_[static_cast<int>(position)];
+  queued += number;
+  if (queued > kMostBuffers)
+    fail("too-many-buffers", "give all queues of a position 8 buffers at most, by joining some",
+         "InitBuffer makes %u buffers of queues at position %d", queued,
+         static_cast<int>(position));
+}
+
 void Pipe::reset() {
   barrier(PIPE_ALL);
   for (uint32_t &used : used_) used = 0;
+  for (uint32_t &queued : queued_) queued = 0;
   buffers_ = 0;
 }
 

@@ -55,6 +55,7 @@ class Pipe {
 
   LocalPlace allocate(AscendC::TPosition position, uint32_t bytes);
   void count_buffers(uint32_t number);
+  void count_events(AscendC::TPosition position, uint32_t number);
   void reset();
 
   AscendC::TEventID take_event(AscendC::HardEvent event, bool hold);
@@ -63,7 +64,8 @@ class Pipe {
  private:
   uint32_t used_[8] = {};  // bytes by space
   uint32_t buffers_ = 0;
-  uint8_t held_[256] = {};  // ids by event
+  uint32_t queued_[16] = {};  // buffers of queues by position
+  uint8_t held_[256] = {};    // ids by event
 };
 
 }  // namespace tandem::emulation
@@ -169,6 +171,7 @@ class TPipe : public emulation::Pipe {
   template <class Q>
   bool InitBuffer(Q &queue, uint8_t number, uint32_t length) {
     count_buffers(number);
+    count_events(queue.position(), number);
     for (uint32_t i = 0; i < number; ++i) queue.add_buffer(allocate(queue.position(), length));
     return true;
   }

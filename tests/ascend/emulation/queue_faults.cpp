@@ -83,6 +83,15 @@ SCENARIO(__vector__, 1, nine_buffers, "too-many-buffers") {
   pipe.InitBuffer(queue, fixed ? 8 : 9, 256);
 }
 
+SCENARIO(__vector__, 1, nine_buffers_at_a_position, "too-many-buffers") {
+  TPipe pipe;
+  TQue<TPosition::VECIN, 1> queue, other;
+  TQue<TPosition::VECOUT, 1> out;
+  pipe.InitBuffer(queue, 6, 256);
+  pipe.InitBuffer(other, fixed ? 2 : 3, 256);
+  pipe.InitBuffer(out, 8, 256);
+}
+
 SCENARIO(__vector__, 1, second_pipe, "two-pipes") {
   TPipe pipe;
   if (fixed) return;
