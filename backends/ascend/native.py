@@ -40,21 +40,15 @@ class _Parameter:
 
     Args:
         name: in its declaration.
-        kind: ``pointer``, ``int`` or ``float``.
-        item: of a pointer, the C type that it points to.
-        size: bytes of an item; 0 of ``void``, which stands for all types.
+        told: what it takes, in words.
+        arrays: types of arrays, of a pointer; empty of a number.
+        numbers: types of Python, of a number; empty of a pointer.
     """
 
     name: str
-    kind: str
-    item: str = ""
-    size: int = 0
-
-    def fits(self, dtype: torch.dtype) -> bool:
-        """Whether an array may be passed.  C has no small floats: their codes are unsigned integers there."""
-        if self.item in _FLOATS:
-            return dtype is _FLOATS[self.item]
-        return not self.size or (dtype.itemsize == self.size and dtype not in _FLOATS.values())
+    told: str
+    arrays: frozenset[torch.dtype] = frozenset()
+    numbers: tuple[type, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,7 @@ class AscendLibrary:
         self._ffi, self._handle, self.path, self._queue = ffi, handle, path, queue
         self._entries: dict[str, _Entry] = {}
         self._devices: dict[int, Any] = {}
-        self._lock = threading.Lock()
+        self._lock, self._pointer = threading.Lock(), ffi.typeof("void *")
         told = _COMMENT.sub("", _text(ffi, handle.tandem_ascend_declarations()))
         self._names = {name: parameters.split(",")[1:] for name, parameters in _ENTRY.findall(told)}  # the stream first
 
@@ -96,16 +90,14 @@ class AscendLibrary:
         if len(arguments) != len(entry.parameters):
             told = ", ".join(parameter.name for parameter in entry.parameters)
             raise _refused(name, f"{len(arguments)} arguments were passed; it takes {len(entry.parameters)}: {told}")
-        pairs = zip(entry.parameters, arguments, strict=True)
-        values = [self._value(name, parameter, value) for parameter, value in pairs]
-        arrays = [value for value in arguments if isinstance(value, Tensor)]
+        values, arrays = self._values(name, entry, arguments)
         index = self._place(name, arrays)
         try:
             if self._queue is None:
                 self._emulate(name, entry, values, arrays)
                 return
             with self._queue(index) as stream:
-                status = entry.function(self._device(index), self._ffi.cast("void *", stream), *values)
+                status = entry.function(self._device(index), self._ffi.cast(self._pointer, stream), *values)
         except OverflowError as error:
             raise _refused(name, f"a number is too large: {error}") from error
         if status:
@@ -139,22 +131,22 @@ class AscendLibrary:
         self._entries[name] = entry
         return entry
 
-    def _value(self, name: str, parameter: _Parameter, value: Any) -> Any:
-        """What C gets for an argument."""
-        if parameter.kind == "pointer":
-            if value is None:
-                return self._ffi.NULL
-            if not isinstance(value, Tensor):
-                raise _refused(name, f"'{parameter.name}' is {type(value).__name__}, it takes an array or None")
-            if not parameter.fits(value.dtype):
-                raise _refused(name, f"'{parameter.name}' has {value.dtype}, it takes {parameter.item}")
-            if not value.is_contiguous():
-                raise _refused(name, f"'{parameter.name}' {tuple(value.shape)} is not contiguous: {value.stride()}")
-            return self._ffi.cast("void *", value.data_ptr())
-        kinds = (int,) if parameter.kind == "int" else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            raise _refused(name, f"'{parameter.name}' is {type(value).__name__}, it takes {parameter.kind}")
-        return value
+    def _values(self, name: str, entry: _Entry, arguments: tuple[Any, ...]) -> tuple[list[Any], list[Tensor]]:
+        """What C gets for the arguments, and the arrays among them."""
+        cast, pointer = self._ffi.cast, self._pointer
+        values: list[Any] = []
+        arrays: list[Tensor] = []
+        for parameter, value in zip(entry.parameters, arguments, strict=True):
+            if isinstance(value, Tensor) and value.dtype in parameter.arrays and value.is_contiguous():
+                values.append(cast(pointer, value.data_ptr()))
+                arrays.append(value)
+            elif value is None and parameter.arrays:
+                values.append(self._ffi.NULL)
+            elif type(value) in parameter.numbers:
+                values.append(value)
+            else:
+                raise _unfit(name, parameter, value)
+        return values, arrays
 
     def _device(self, index: int) -> Any:
         """Facts of the current device, whose index this is; read once."""
@@ -168,10 +160,13 @@ class AscendLibrary:
 
     def _place(self, name: str, arrays: list[Tensor]) -> int:
         """Index of the device that all arrays are on."""
-        found = {array.device for array in arrays}
-        if len(found) > 1 or any((device.type == "cpu") != (self._queue is None) for device in found):
-            raise _refused(name, f"arrays are on {' and '.join(sorted(map(str, found)))}, not on one device of its own")
-        return next(iter(found)).index or 0 if found else 0
+        if not arrays:
+            return 0
+        first = arrays[0].device
+        if (first.type == "cpu") != (self._queue is None) or any(array.device != first for array in arrays):
+            found = " and ".join(sorted({str(array.device) for array in arrays}))
+            raise _refused(name, f"arrays are on {found}, not on one device of its own")
+        return first.index or 0
 
     def _emulate(self, name: str, entry: _Entry, values: list[Any], arrays: list[Tensor]) -> None:
         """Run an entry with nothing but its arrays in reach: a kernel that touches other memory is at fault."""
@@ -179,7 +174,8 @@ class AscendLibrary:
             try:
                 for array in arrays:
                     if array.numel():
-                        self._handle.tandem_ascend_register(self._ffi.cast("void *", array.data_ptr()), array.nbytes)
+                        place = self._ffi.cast(self._pointer, array.data_ptr())
+                        self._handle.tandem_ascend_register(place, array.nbytes)
                 status = entry.function(self._device(0), self._ffi.NULL, *values)
             finally:
                 self._handle.tandem_ascend_forget_all()
@@ -201,10 +197,28 @@ class AscendLibrary:
 
 
 def _parameter(ffi: cffi.FFI, name: str, ctype: Any) -> _Parameter:
-    if ctype.kind == "pointer":
-        item = ctype.item
-        return _Parameter(name, "pointer", item.cname, 0 if item.kind == "void" else ffi.sizeof(item))
-    return _Parameter(name, "float" if ctype.cname in _FLOATS else "int")
+    """C has no small floats: their codes are unsigned integers there; ``void`` stands for all types."""
+    if ctype.kind != "pointer":
+        wide = ctype.cname in _FLOATS
+        return _Parameter(name, "float" if wide else "int", numbers=(int, float) if wide else (int,))
+    item = ctype.item.cname
+    if item in _FLOATS:
+        return _Parameter(name, item, frozenset({_FLOATS[item]}))
+    types = {found for found in vars(torch).values() if isinstance(found, torch.dtype)}
+    if ctype.item.kind != "void":
+        size = ffi.sizeof(ctype.item)
+        types = {found for found in types if found.itemsize == size and found not in _FLOATS.values()}
+    return _Parameter(name, item, frozenset(types))
+
+
+def _unfit(name: str, parameter: _Parameter, value: Any) -> LayoutError:
+    """The error of an argument that a parameter does not take."""
+    if not (isinstance(value, Tensor) and parameter.arrays):
+        what = f"{parameter.told} array or None" if parameter.arrays else parameter.told
+        return _refused(name, f"'{parameter.name}' is {type(value).__name__}, it takes {what}")
+    if value.dtype not in parameter.arrays:
+        return _refused(name, f"'{parameter.name}' has {value.dtype}, it takes {parameter.told}")
+    return _refused(name, f"'{parameter.name}' {tuple(value.shape)} is not contiguous: {value.stride()}")
 
 
 def _refused(name: str, why: str) -> LayoutError:
