@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -162,3 +163,14 @@ def test_importing_and_probing_load_no_vendor_library(repo_root: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=repo_root)
     assert done.stdout == "[]\n"
+
+
+def test_nothing_is_set_or_patched(repo_root: Path) -> None:
+    """Neither another vendor's module nor the environment nor an import is touched, by the text of the sources."""
+    odd = re.compile(
+        r"torch\.cuda|environ(\[[^]]+\] *=[^=]|\.update|\.setdefault|\.pop)|putenv|sys\.modules|\bsetattr\("
+    )
+    assert all(odd.search(text) for text in ("torch.cuda.init()", "os.environ['A'] = 'b'", "setattr(torch, 'x', 1)"))
+    folders = (repo_root / "backends" / "ascend", repo_root / "core" / "accelerator")
+    sources = [path for folder in folders for path in folder.rglob("*.py")]
+    assert len(sources) > 15 and [path for path in sources if odd.search(path.read_text(encoding="utf-8"))] == []
