@@ -31,13 +31,16 @@ class Numbers {
     const int64_t most = kWindowBytes / sizeof(int32_t), left = count_ - index;
     begin_ = index;
     end_ = index + (left < most ? left : most);
-    SetFlag<HardEvent::S_MTE2>(EVENT_ID0);
-    WaitFlag<HardEvent::S_MTE2>(EVENT_ID0);
+    TPipe &pipe = *GetTPipePtr();
+    const TEventID read = pipe.FetchEventID<HardEvent::S_MTE2>();
+    SetFlag<HardEvent::S_MTE2>(read);
+    WaitFlag<HardEvent::S_MTE2>(read);
     DataCopyPad(window_.Get<int32_t>(), from_[index],
                 {1, uint32_t((end_ - begin_) * sizeof(int32_t)), 0, 0, 0},
                 DataCopyPadExtParams<int32_t>{});
-    SetFlag<HardEvent::MTE2_S>(EVENT_ID0);
-    WaitFlag<HardEvent::MTE2_S>(EVENT_ID0);
+    const TEventID filled = pipe.FetchEventID<HardEvent::MTE2_S>();
+    SetFlag<HardEvent::MTE2_S>(filled);
+    WaitFlag<HardEvent::MTE2_S>(filled);
   }
 };
 

@@ -34,8 +34,9 @@ __global__ __vector__ void gather_rows_kernel(Gm<uint8_t> x, Gm<int32_t> index, 
   pipe.InitBuffer(zero_piece, uint32_t(pieces.piece));
   const LocalTensor<int32_t> zeros = zero_piece.Get<int32_t>();
   asc_vf_call<clear_piece>(zeros.GetPhyAddr(), uint32_t(pieces.piece / sizeof(int32_t)));
-  SetFlag<HardEvent::V_MTE3>(EVENT_ID0);
-  WaitFlag<HardEvent::V_MTE3>(EVENT_ID0);
+  const TEventID id = pipe.FetchEventID<HardEvent::V_MTE3>();
+  SetFlag<HardEvent::V_MTE3>(id);
+  WaitFlag<HardEvent::V_MTE3>(id);
   const int64_t end = pieces.begin(GetBlockIdx() + 1, GetBlockNum());
   for (int64_t task = pieces.begin(GetBlockIdx(), GetBlockNum()); task < end; ++task) {
     const int64_t row = pieces.row(task), first = pieces.first(task);
