@@ -55,10 +55,10 @@ struct Core {
   CrossFlag cross_sets[3][kCrossFlags];   // [mode][id]: sets that wait for those of other cores
   uint32_t ub_top;                        // bytes of UB that tensors of this launch reach to
   uint8_t atomic;                         // SetAtomicAdd: an `Atomic` of copy.h
-  uint64_t control;        // CTRL, see control.h
-  void *pipe;              // the TPipe of the kernel
-  const char *late_fault;  // what a destructor found wrong, where it cannot throw
-  pipe_t element_pipe;     // of p[i]: PIPE_S, and PIPE_V inside of a vector function
+  uint64_t control;                       // CTRL, see control.h
+  void *pipe;                             // the TPipe of the kernel
+  const char *late_fault;                 // what a destructor found wrong, where it cannot throw
+  pipe_t element_pipe;                    // of p[i]: PIPE_S, and PIPE_V inside of a vector function
 
   Memory &memory(Space space) { return memories[static_cast<int>(space) - 1]; }
   Agent &agent(pipe_t pipe) { return agents[pipe]; }
