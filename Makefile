@@ -5,6 +5,7 @@
 # make lint       lint and type check only
 # make bench      speed of the small model
 # make cuda       the CUDA library, where its tools are installed: pip install -c ci/constraints.txt '.[cuda-build]'
+# make ascend     the Ascend library, where CANN's compiler is installed; make ascend-emulated for this host
 # make nano       train the small model again, about two hours; resumes where it was stopped
 # make clean      remove what was built; .venv stays
 
@@ -19,7 +20,7 @@ QUESTION ?= Who are you?
 
 MINUTES ?= 60
 
-.PHONY: demo test test-slow soak lint bench cuda nano clean install
+.PHONY: demo test test-slow soak lint bench cuda ascend ascend-emulated nano clean install
 .DELETE_ON_ERROR:
 
 demo: install
@@ -51,6 +52,14 @@ bench: install
 cuda: install
 	@echo "==> compiling the CUDA library"
 	@ci/cuda.sh
+
+ascend: install
+	@echo "==> compiling the Ascend library"
+	@ci/ascend.sh
+
+ascend-emulated: install
+	@echo "==> compiling the emulated Ascend library"
+	@ci/ascend.sh --emulated
 
 nano: install
 	@echo "==> corpus, tokenizer, conversations"

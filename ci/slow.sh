@@ -9,4 +9,4 @@ echo "==> pytest, slow tests only"
 .venv/bin/python -m pytest -m slow "$@"
 [ $# -eq 0 ] || exit 0
 echo "==> pytest in emulation, slow tests only, in two processes"
-CUDA_VISIBLE_DEVICES=-1 TANDEM_EMULATE=1 .venv/bin/python -m pytest -m slow -n 2 tests/emulated
+CUDA_VISIBLE_DEVICES=-1 ASCEND_RT_VISIBLE_DEVICES= TANDEM_EMULATE=1 .venv/bin/python -m pytest -m slow -n 2 tests/emulated

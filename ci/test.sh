@@ -8,6 +8,6 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 echo "==> pytest, without the slow tests, in two processes"
 .venv/bin/python -m pytest -m "not slow" -n 2 --dist loadfile "$@"
 [ $# -eq 0 ] || exit 0
-# Emulation is chosen before a process starts, and is refused beside a GPU that it sees.
+# Emulation is chosen before a process starts, and is refused beside a device that it sees.
 echo "==> pytest in emulation, without the slow tests, in two processes"
-CUDA_VISIBLE_DEVICES=-1 TANDEM_EMULATE=1 .venv/bin/python -m pytest -m "not slow" -n 2 tests/emulated
+CUDA_VISIBLE_DEVICES=-1 ASCEND_RT_VISIBLE_DEVICES= TANDEM_EMULATE=1 .venv/bin/python -m pytest -m "not slow" -n 2 tests/emulated

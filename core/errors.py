@@ -85,6 +85,10 @@ class TraceError(TandemError):
     """A parity trace, or a file of exchanged cache pages, is damaged, out of bounds or of another contract."""
 
 
+class KernelError(TandemError):
+    """A device refused a kernel, or an emulated device found that one breaks a rule of the device."""
+
+
 class CapacityError(TandemError):
     """A pool (blocks, slots, memory) is too small for what was asked."""
 

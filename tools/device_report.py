@@ -33,8 +33,8 @@ from tandem.contract.plan import Plan
 from tandem.contract.registry import open_backend
 from tandem.contract.types import KVCache
 from tandem.errors import ConfigError, TandemError
-from tools.kernels.filled import Canonical, fill
-from tools.kernels.floors import floor, size
+from tools.kernels.filled import Held, fill
+from tools.kernels.floors import least, size
 from tools.kernels.workloads import BATCHES, PHASES, Maker, Phase, Workload, workloads
 
 BUNDLED = Path(__file__).parent / "traces" / "nano-cpu"
@@ -120,9 +120,9 @@ def measure(workload: Workload, phase: Phase, backend: Backend, rounds: int) -> 
     arguments = fill(workload, phase, backend)
     spec = OP_TABLE[workload.op]
     function = Plan(backend).bind(workload.op, f"report of {workload.name}")
-    outputs = function(**arguments)
+    function(**arguments)
     times = timed(lambda: function(**arguments), backend, rounds)
-    least = floor(workload, arguments, outputs, phase)
+    floor = least(workload, phase)
     median = times[len(times) // 2]
     return {
         "op": spec.name,
@@ -131,8 +131,8 @@ def measure(workload: Workload, phase: Phase, backend: Backend, rounds: int) -> 
         "median_us": median * 1e6,
         "min_us": times[0] * 1e6,
         "max_us": times[-1] * 1e6,
-        "bytes_per_s": least.bytes / median,
-        "flops_per_s": least.flops / median,
+        "bytes_per_s": floor.bytes / median,
+        "flops_per_s": floor.flops / median,
     }
 
 
@@ -155,7 +155,7 @@ def benchmarks(backend: Backend, ops: set[str], phases: set[str], rounds: int) -
 
 def _needed(workload: Workload, phase: Phase) -> int:
     """Bytes of all arguments of a workload."""
-    arguments = workload.build(Maker(Canonical()), phase).values()
+    arguments = workload.build(Maker(Held()), phase).values()
     return sum(size(value.data if isinstance(value, KVCache) else value) for value in arguments)
 
 

@@ -10,27 +10,11 @@ from __future__ import annotations
 import os
 import sys
 
+from tandem.accelerator.emulation import emulating
 from tandem.contract.environment import EMULATE
-from tandem.errors import BackendLoadError, ConfigError
+from tandem.errors import BackendLoadError
 
 LABEL = "emulated: Triton kernels in the interpreter, CUTLASS kernels by their host reference"
-
-
-def emulating() -> bool:
-    """Whether this process emulates the device.
-
-    Raises:
-        ConfigError: the variable is neither 0 nor 1.
-    """
-    value = os.environ.get(EMULATE, "")
-    if value not in ("", "0", "1"):
-        raise ConfigError(
-            f"{EMULATE} is neither 0 nor 1",
-            where=f"environment {EMULATE}",
-            why=f"it is '{value}'",
-            fix="set it to 1 to emulate the device, or unset it",
-        )
-    return value == "1"
 
 
 def prepare() -> None:

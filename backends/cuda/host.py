@@ -8,19 +8,17 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.contract.absent import AbsentBackend
+from tandem.accelerator.facts import Traces, gather
 
 CONTROL, VISIBLE = "/dev/nvidiactl", "CUDA_VISIBLE_DEVICES"
 _NONE = "none"
-
-
-class _Facts(AbsentBackend):
-    name = "cuda"
-    _device_file = CONTROL
-    _package = "triton"
-    _version_files = {"driver": "/sys/module/nvidia/version"}
-    _variables = (VISIBLE,)
-    _misnamed = {"CUDA_VISIBLE_DEVICE": VISIBLE, "GPU_VISIBLE_DEVICES": VISIBLE}
+_TRACES = Traces(
+    device_file=CONTROL,
+    package="triton",
+    version_files={"driver": "/sys/module/nvidia/version"},
+    variables=(VISIBLE,),
+    misnamed={"CUDA_VISIBLE_DEVICE": VISIBLE, "GPU_VISIBLE_DEVICES": VISIBLE},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def look() -> Host:
     """Look now."""
     gpus = sum(bool(re.fullmatch(r"nvidia\d+", path.name)) for path in Path("/dev").glob("nvidia*"))
     toolkit = _toolkit()
-    facts = {**_Facts.probe().facts, "GPU files": str(gpus), "CUDA of torch": toolkit}
+    facts = {**gather(_TRACES), "GPU files": str(gpus), "CUDA of torch": toolkit}
     visible = os.environ.get(VISIBLE)
     hidden = visible is not None and visible.split(",")[0].strip() in ("", "-1")
     return Host(facts, os.path.exists(CONTROL), gpus, hidden, facts["triton"] != "not installed", toolkit)

@@ -8,20 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tandem.accelerator.emulation import beside_a_device, emulating
+from tandem.accelerator.refusals import NO_FALLBACK, cannot_open
 from tandem.backends.cuda import host
-from tandem.backends.cuda.emulation import LABEL, emulating
+from tandem.backends.cuda.emulation import LABEL
 from tandem.backends.cuda.host import VISIBLE, Host
 from tandem.contract.capabilities import Probe
 from tandem.contract.devices import check_index
-from tandem.contract.environment import BACKEND, EMULATE
-from tandem.contract.probing import checked
+from tandem.contract.environment import EMULATE
 from tandem.errors import BackendLoadError, ConfigError, VersionError
 
 if TYPE_CHECKING:
-    from tandem.backends.cuda.runtime import Runtime
+    from tandem.backends.cuda.runtime import GpuRuntime
 
 OLDEST = (9, 0)
-NO_FALLBACK = f"set {BACKEND}=cpu to run the reference. No fallback was made"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def probe() -> Probe:
     return Probe(False, missing[0], found.facts)
 
 
-def open_runtime(index: int) -> Runtime:
+def open_runtime(index: int) -> GpuRuntime:
     """The runtime of a device, or the emulated one.
 
     Raises:
@@ -110,26 +110,14 @@ def check_host(found: Host, index: int) -> None:
     if missing is None:
         return
     why, fix = missing
-    facts = checked(Probe(False, why, found.facts))
     kind = VersionError if found.device and found.triton else BackendLoadError
-    raise kind(
-        "backend 'cuda' was requested but cannot be opened",
-        where=f"cuda:{index}",
-        why=f"{why}. {facts}",
-        fix=f"{fix}, or {NO_FALLBACK}",
-    )
+    raise cannot_open(f"cuda:{index}", why, fix, found.facts, kind)
 
 
 def check_emulation(found: Host) -> None:
     """Refuse to emulate a device beside a real one: its results would be taken for the device's."""
-    if not found.device:
-        return
-    raise BackendLoadError(
-        "the device is not emulated beside a real one",
-        where=f"environment {EMULATE}",
-        why=f"{EMULATE}=1, and there are {found.gpus} GPU files and a driver",
-        fix=f"unset {EMULATE} to run on the GPU, or hide it from this process with {VISIBLE}=-1",
-    )
+    if found.device:
+        raise beside_a_device(f"{found.gpus} GPU files and a driver", f"{VISIBLE}=-1")
 
 
 def check_driver(gpu: Gpu) -> None:

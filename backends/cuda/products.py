@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tandem.backends.cuda import native, products_host
 from tandem.backends.cuda.products_device import DeviceProducts
-from tandem.backends.cuda.runtime import Runtime
+from tandem.backends.cuda.runtime import GpuRuntime
 from tandem.contract.opspec import OpFunction
 from tandem.errors import BackendLoadError
 
@@ -14,7 +14,7 @@ HOST_NOTE = "host reference of the CUDA library"
 DEVICE_NOTE = "CUDA library"
 
 
-def implementations(runtime: Runtime) -> dict[str, OpFunction]:
+def implementations(runtime: GpuRuntime) -> dict[str, OpFunction]:
     """The three products where the device can run them; elsewhere the composites do.
 
     Raises:
@@ -37,7 +37,7 @@ def implementations(runtime: Runtime) -> dict[str, OpFunction]:
     return {op: getattr(products, op) for op in OPS}
 
 
-def notes(runtime: Runtime) -> dict[str, str]:
+def notes(runtime: GpuRuntime) -> dict[str, str]:
     """What stands beside these ops in tables."""
     if runtime.emulated:
         return dict.fromkeys(OPS, HOST_NOTE)

@@ -24,6 +24,11 @@ def packed_size(rows: int, groups: int) -> int:
     return -(-rows // TILE_ROWS) * -(-groups // TILE_GROUPS) * TILE_BYTES
 
 
+def packed_shape(rows: int, groups: int) -> tuple[int]:
+    """Shape of the packed scales of [rows, groups]."""
+    return (packed_size(rows, groups),)
+
+
 def pack(scale: Tensor) -> Tensor:
     """uint8 [..., rows, groups] -> uint8 [..., packed_size]; filler rows are 127 too."""
     rows, groups = scale.shape[-2:]

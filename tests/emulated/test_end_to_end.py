@@ -1,6 +1,6 @@
-"""The model that comes with Tandem, whole, on the emulated device beside the CPU backend.
+"""The model that comes with Tandem, whole, on the emulated devices beside the CPU backend.
 
-The CPU records a run of some texts, op call by op call.  The emulated device runs the recording on its own results
+The CPU records a run of some texts, op call by op call.  An emulated device runs the recording on its own results
 (every position fed with the recorded tokens), and makes a run of its own; every decision of both (experts, entries,
 tokens) is compared, and one that differs must be a tie within the noise of its scores.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.emulated import BACKENDS, opened
 
 from tandem.contract.environment import BACKEND, EMULATE
 
@@ -57,15 +58,19 @@ def compare(folder: Path, other: str) -> dict[str, Any]:
     return found
 
 
-def test_fed_with_the_same_tokens_nothing_is_decided_otherwise(recorded: Path) -> None:
-    replay = ("parity", "replay", str(recorded / "cpu"), "--mode", "free", "--out", str(recorded / "free"))
-    status, found = tandem("cuda", *replay)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_fed_with_the_same_tokens_nothing_is_decided_otherwise(recorded: Path, name: str) -> None:
+    opened(name)
+    replay = ("parity", "replay", str(recorded / "cpu"), "--mode", "free", "--out", str(recorded / f"{name}-free"))
+    status, found = tandem(name, *replay)
     assert status == 0, found
-    compare(recorded, "free")
+    compare(recorded, f"{name}-free")
 
 
-def test_a_run_of_its_own(recorded: Path) -> None:
-    record(recorded, "cuda")
-    header = json.loads((recorded / "cuda" / "header.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_run_of_its_own(recorded: Path, name: str) -> None:
+    opened(name)
+    record(recorded, name)
+    header = json.loads((recorded / name / "header.json").read_text(encoding="utf-8"))
     assert "emulated" in json.dumps(header)
-    compare(recorded, "cuda")
+    compare(recorded, name)

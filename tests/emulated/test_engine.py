@@ -1,4 +1,4 @@
-"""The engine on the emulated device: a reduced form of the suite of level L2, sized for an interpreter.
+"""The engine on the emulated devices: a reduced form of the suite of level L2, sized for an interpreter.
 
 Each test compares requests in company with the same requests alone, to the last bit of their logprobs.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from support.emulated import BACKENDS, opened
 
 from tandem.conformance.engine_harness import Driver, EngineHarness, Job, greedy, tokens
-from tandem.contract.registry import open_backend
 from tandem.engine.outputs import RequestOutput
 from tandem.sampling.params import SamplingParams
 from tandem.structured.spec import StructuredSpec
@@ -25,9 +25,9 @@ JOBS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def harness() -> Iterator[EngineHarness]:
-    with EngineHarness(open_backend("cuda")) as found:
+@pytest.fixture(scope="module", params=BACKENDS)
+def harness(request: pytest.FixtureRequest) -> Iterator[EngineHarness]:
+    with EngineHarness(opened(request.param)) as found:
         yield found
 
 

@@ -16,7 +16,8 @@ from tandem.backends.cuda.launch import Launch
 from tandem.contract.opspec import OP_TABLE
 from tools.kernels import gates, roofline
 from tools.kernels.cuda import CudaLayouts
-from tools.kernels.floors import B200, active, floor
+from tools.kernels.floors import active, least
+from tools.kernels.machines import B200
 from tools.kernels.workloads import PHASES, Maker, Phase, Workload, workloads
 
 DECODE, PREFILL = PHASES[0], PHASES[-1]
@@ -43,20 +44,18 @@ def test_arguments_are_those_of_the_ops_in_their_order(phase: Phase) -> None:
 
 def test_floor_of_a_product() -> None:
     """wq_a of one row: 1280 x 5120 codes, one scale byte for 32 x 32 of them, a row of 5120 codes with 160 scales."""
-    workload = find("linear wq_a")
-    least = floor(workload, workload.build(Maker(CudaLayouts()), DECODE), None, DECODE)
-    assert least.read == 1280 * 5120 + 40 * 160 + 5120 + 160
-    assert least.written == 1280 * 2 and least.flops == 2 * 1280 * 5120
-    assert least.bound(B200) == "memory" and least.seconds(B200) == pytest.approx(least.bytes / 7.67e12)
+    floor = least(find("linear wq_a"), DECODE)
+    assert floor.read == 1280 * 5120 + 40 * 160 + 5120 + 160
+    assert floor.written == 1280 * 2 and floor.flops == 2 * 1280 * 5120
+    assert floor.bound(B200) == "memory" and floor.seconds(B200) == pytest.approx(floor.bytes / 7.67e12)
 
 
 def test_floor_of_attention() -> None:
     """A row reads 128 window entries of 528 bytes and 512 entries of 288, and works 2 x 64 x 512 x 640 twice."""
-    workload = find("attn_block")
-    least = floor(workload, workload.build(Maker(CudaLayouts()), DECODE), None, DECODE)
+    floor = least(find("attn_block"), DECODE)
     query, slots, sink = 64 * 512 * 2, (128 + 512) * 4, 64 * 4
-    assert least.read == query + slots + sink + 128 * 528 + 512 * 288
-    assert least.written == 64 * 512 + 64 * 16 and least.flops == 4 * 64 * 512 * 640
+    assert floor.read == query + slots + sink + 128 * 528 + 512 * 288
+    assert floor.written == 64 * 512 + 64 * 16 and floor.flops == 4 * 64 * 512 * 640
 
 
 def test_experts_that_have_rows() -> None:

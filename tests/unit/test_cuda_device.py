@@ -10,10 +10,10 @@ import pytest
 import torch
 from support.late_queue import LateQueue
 
+from tandem.accelerator.staging import Staging
 from tandem.backends.cuda import weights
 from tandem.backends.cuda.device import DeviceRuntime
 from tandem.backends.cuda.runtime import EmulatedRuntime
-from tandem.backends.cuda.staging import Staging
 from tandem.contract.types import CanonicalWeight, QFormat, WeightKind
 
 Tensor = torch.Tensor

@@ -10,31 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.vendor import SWITCH, tandem, vendor
 
 from tandem.cli import autoload, doctor, survey
 from tandem.cli.main import main
 
-SWITCH = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 RAISES = "def start():\n    raise ImportError('libfakehal.so: cannot open shared object file')\n"
 CRASHES = "import os, signal\ndef start():\n    os.kill(os.getpid(), signal.SIGSEGV)\n"
-
-
-def vendor(folder: Path, text: str) -> Path:
-    """A vendor package that torch loads by itself, as it lies in a directory of installed packages."""
-    info = folder / "fake_vendor-1.2.dist-info"
-    info.mkdir(parents=True)
-    (folder / "fake_vendor.py").write_text(text)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-vendor\nVersion: 1.2\n")
-    (info / "entry_points.txt").write_text("[torch.backends]\nfakedev = fake_vendor:start\n")
-    return folder
-
-
-def tandem(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """The command line as a user runs it, with ``folder`` among the installed packages."""
-    kept = {k: v for k, v in os.environ.items() if not k.upper().startswith("TANDEM") and k != SWITCH}
-    kept["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), kept.get("PYTHONPATH"))))
-    command = [sys.executable, "-m", "tandem.cli.main", *arguments]
-    return subprocess.run(command, env=kept | {"TANDEM_BACKEND": "cpu"} | more, capture_output=True, text=True)
 
 
 def test_a_broken_automatic_load_is_diagnosed(tmp_path: Path) -> None:

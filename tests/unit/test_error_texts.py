@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.registered import Toy, register
 
+from tandem.backends.ascend import host
 from tandem.contract import opspec, probing, registry, versions
 from tandem.contract.backend import Backend
 from tandem.contract.capabilities import Capabilities, OpCap, Probe
@@ -78,21 +79,22 @@ def test_registration_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_absent_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ASCEND_TOOLKIT_HOME", raising=False)
-    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
+    for name in ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH", "ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ASCEND_VISIBLE_DEVICES", "3,4")
-    target = registry.registrations()["ascend"].load()
-    monkeypatch.setattr(target, "_device_file", "/nowhere/davinci")
-    monkeypatch.setattr(target, "_package", "no-such-package")
-    monkeypatch.setattr(target, "_version_files", {"CANN": "$ASCEND_TOOLKIT_HOME/version.cfg"})
+    for name in ("CONTROL", "DRIVER", "FIRMWARE"):
+        monkeypatch.setattr(host, name, "/nowhere/davinci")
+    monkeypatch.setattr(host, "PACKAGE", "no-such-package")
     with pytest.raises(BackendLoadError) as caught:
         registry.open_backend("ascend:2")
     assert str(caught.value) == (
         "backend 'ascend' was requested but cannot be opened. Where: ascend:2. "
-        "Why: this version has no ascend kernels. Checked: /nowhere/davinci=absent, no-such-package=not installed, "
-        "CANN=unknown, ASCEND_TOOLKIT_HOME=unset, ASCEND_RT_VISIBLE_DEVICES=unset, "
-        "ASCEND_VISIBLE_DEVICES=set, and not read: did you mean ASCEND_RT_VISIBLE_DEVICES?. "
-        "Fix: set TANDEM_BACKEND=cpu to run the reference. No fallback was made."
+        "Why: there is no Ascend driver: /dev/davinci_manager is absent. "
+        "Checked: /nowhere/davinci=absent, no-such-package=not installed, CANN=unknown, driver=unknown, "
+        "firmware=unknown, ASCEND_TOOLKIT_HOME=unset, ASCEND_HOME_PATH=unset, ASCEND_RT_VISIBLE_DEVICES=unset, "
+        "ASCEND_VISIBLE_DEVICES=set, and not read: did you mean ASCEND_RT_VISIBLE_DEVICES?, NPU files=0, "
+        "logical devices=none. "
+        "Fix: install the driver, or set TANDEM_BACKEND=cpu to run the reference. No fallback was made."
     )
 
 

@@ -58,3 +58,27 @@ def test_line_budgets(text: str, repo_root: Path, tmp_path: Path) -> None:
     made = [file for file in (tmp_path / "new").rglob("*") if file.is_file()]
     assert length(*made) <= 300
     assert length(*(f for f in made if f.name in ("backend.py", "pyproject.toml"))) <= 150
+
+
+def test_an_op_on_both_accelerators(text: str, repo_root: Path) -> None:
+    """The example has all files that name its op, each as long as stated, and their sum."""
+    rows = re.findall(r"^\| `([\w./]+/[\w./]+)` \| (\d+) \|", text, flags=re.MULTILINE)
+    op, stated = "pool_expand", {name: int(lines) for name, lines in rows}
+    registry = "tools/kernels/model_calls.py"
+    body = (repo_root / registry).read_text(encoding="utf-8")
+    found = {registry: length_of_workload(body, op)}
+    for folder in ("core/ops", "backends", "csrc"):
+        for path in sorted((repo_root / folder).rglob("*")):
+            if path.suffix in (".py", ".h", ".cpp", ".cu") and op in path.read_text(encoding="utf-8"):
+                found[str(path.relative_to(repo_root))] = length(path)
+    assert stated == found
+    sums = [sum(n for name, n in found.items() if part in name) for part in ("", "cuda", "ascend")]
+    whole = re.search(r"Together (\d+) lines, of which the contract has (\d+), CUDA (\d+) and Ascend (\d+)", text)
+    assert whole is not None
+    assert [int(n) for n in whole.groups()] == [sums[0], sums[0] - sums[1] - sums[2], sums[1], sums[2]]
+
+
+def length_of_workload(body: str, op: str) -> int:
+    """Lines of the builder of an op's official arguments."""
+    found = re.search(rf'^@call\("{op}"\)\n(?:.+\n)+', body, flags=re.MULTILINE)
+    return 0 if found is None else len(found[0].splitlines())

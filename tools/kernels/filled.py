@@ -15,26 +15,17 @@ import torch
 from tandem.contract.backend import Backend
 from tandem.contract.types import CanonicalWeight, KVCache, PackedWeight, QFormat, QTensor, WeightKind
 from tools.kernels import workloads as w
-from tools.kernels.workloads import Layouts, Maker, Phase, Workload
+from tools.kernels.workloads import Canonical, Maker, Phase, Workload
 
 Tensor = torch.Tensor
 ENGRAM_ROWS = 1 << 22  # of the 384 million that the official table has: 1 GiB, far beyond any cache
 
 
-class Canonical(Layouts):
-    """Shapes in checkpoint form; `fill` packs them."""
+class Held(Canonical):
+    """Of the Engram table the rows that memory is spent on."""
 
     def weight(self, kind: WeightKind, fmt: QFormat, shape: tuple[int, ...]) -> PackedWeight:
-        if kind is WeightKind.ENGRAM:
-            shape = (min(shape[0], ENGRAM_ROWS), shape[1])
-        return PackedWeight(kind, fmt, shape, "none", None, 0)
-
-    def quantised(self, fmt: QFormat, rows: int, width: int) -> QTensor:
-        data, scale = (
-            torch.empty((rows, count), dtype=torch.uint8, device="meta")
-            for count in (width * fmt.bits // 8, width // fmt.group)
-        )
-        return QTensor(data, scale, fmt, (rows, width))
+        return super().weight(kind, fmt, (min(shape[0], ENGRAM_ROWS), shape[1]) if kind is WeightKind.ENGRAM else shape)
 
 
 def limits(phase: Phase, arguments: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -66,7 +57,7 @@ def limits(phase: Phase, arguments: dict[str, Any]) -> dict[str, tuple[int, int]
 
 def fill(workload: Workload, phase: Phase, backend: Backend, seed: int = 0) -> dict[str, Any]:
     """The arguments of a workload on an open backend."""
-    arguments = workload.build(Maker(Canonical()), phase)
+    arguments = workload.build(Maker(Held()), phase)
     filler = _Filler(backend, limits(phase, arguments), seed)
     return {name: filler.value(name, value) for name, value in arguments.items()}
 

@@ -8,38 +8,23 @@ Operations are those of matrix products; the rest is small beside the bytes.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+import tandem.ops  # noqa: F401  (declares every op)
+from tandem.contract.opspec import OP_TABLE, OpFunction
 from tandem.contract.types import KVCache, PackedWeight, QTensor
 from tools.kernels import workloads as w
-from tools.kernels.workloads import Phase, Workload
+from tools.kernels.machines import Machine
+from tools.kernels.workloads import Canonical, Maker, Phase, Workload
 
 Tensor = torch.Tensor
 Arguments = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """Peak rates of one device, dense.
-
-    Args:
-        name: shown in tables.
-        bandwidth: bytes a second of device memory.
-        flops: operations a second by the format of the operands.
-    """
-
-    name: str
-    bandwidth: float
-    flops: dict[str, float]
-
-
-# Driver query: 7680 bit at 3.996 GHz make 7.67 TB/s (8 nominal). Dense tensor rates are those of the 1000 W board;
-# f32 outside the tensor cores: 148 multiprocessors x 128 lanes x 2 x 1.965 GHz.
-B200 = Machine("B200", 7.67e12, {"fp4": 9.0e15, "fp8": 4.5e15, "bf16": 2.25e15, "f32": 74.4e12})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +91,24 @@ def active(rows: int, experts: int = w.EXPERTS, chosen: int = w.CHOSEN) -> float
 FLOORS: dict[str, Callable[[Arguments, Phase], Floor]] = {}
 
 
-def floor(workload: Workload, arguments: Arguments, outputs: Any, phase: Phase) -> Floor:
-    """The least of one workload; ``outputs`` is what its op returns."""
-    own = FLOORS.get(workload.op)
+def least(workload: Workload, phase: Phase) -> Floor:
+    """The floor of one workload, by shapes alone: every backend's layouts have the bytes that matter."""
+    arguments, own = workload.build(Maker(Canonical()), phase), FLOORS.get(workload.op)
     if own is not None:
         return own(arguments, phase)
-    return Floor(size(list(arguments.values())), size(outputs))
+    return Floor(size(list(arguments.values())), size(composite(workload.op)(**arguments)))
+
+
+def composite(op: str) -> OpFunction:
+    """An op of references alone: on arrays without memory it computes nothing, and says what it returns."""
+    spec = OP_TABLE[op]
+    parts = {part.rpartition(".")[2]: composite(part) if part in OP_TABLE else _same for part in spec.parts}
+    return functools.partial(spec.reference, SimpleNamespace(**parts)) if parts else spec.reference
+
+
+def _same(value: Any) -> Any:
+    """A change of layout, which changes no shape."""
+    return value
 
 
 def of(*ops: str) -> Callable[[Callable[[Arguments, Phase], Floor]], Callable[[Arguments, Phase], Floor]]:

@@ -26,6 +26,7 @@ from tandem.backends.cuda.launch import recording
 from tandem.backends.cuda.table import triton_ops
 from tools.kernels.cuda import CudaLayouts
 from tools.kernels.workloads import PHASES, Maker, workloads
+from tools.pages import replace
 
 SHARED_LIMIT = 227 * 1024
 TENSOR_LIMIT = 512
@@ -167,17 +168,6 @@ def main() -> int:
         print(f"FAIL {gate.op} {gate.kernel} sm_{gate.arch} ({gate.use}): {'; '.join(gate.failures)}")
     print(f"{len(gates)} compiled with triton {triton.__version__} and torch {torch.__version__}, {len(bad)} fail")
     return 1 if bad else 0
-
-
-def replace(page: Path, mark: str, body: str) -> None:
-    """Write a generated part of a page between its marks."""
-    text = page.read_text(encoding="utf-8")
-    start, end = f"<!-- generated: {mark} -->\n", f"<!-- end: {mark} -->"
-    before, _, rest = text.partition(start)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise SystemExit(f"{page} has no marks for '{mark}'")
-    page.write_text(f"{before}{start}{body}{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -76,6 +76,20 @@ class Layouts(Protocol):
         """A quantised activation without memory."""
 
 
+class Canonical(Layouts):
+    """Shapes in checkpoint form."""
+
+    def weight(self, kind: WeightKind, fmt: QFormat, shape: tuple[int, ...]) -> PackedWeight:
+        return PackedWeight(kind, fmt, shape, "none", None, 0)
+
+    def quantised(self, fmt: QFormat, rows: int, width: int) -> QTensor:
+        data, scale = (
+            torch.empty((rows, count), dtype=torch.uint8, device="meta")
+            for count in (width * fmt.bits // 8, width // fmt.group)
+        )
+        return QTensor(data, scale, fmt, (rows, width))
+
+
 class Maker:
     """Makes arguments on the device ``meta``."""
 

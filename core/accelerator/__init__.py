@@ -1,0 +1,1 @@
+"""What backends of devices with memory and queues of their own have in common; nothing here knows a vendor."""

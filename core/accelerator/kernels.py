@@ -1,0 +1,38 @@
+"""Kernel files of a backend: one an op, each with its launchers in ``OPS``; and the records of what they take."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+
+from tandem.contract.capabilities import OpCap
+from tandem.contract.opspec import OpFunction
+
+Allows = dict[str, frozenset[str]]
+
+
+def launchers(package: ModuleType) -> dict[str, OpFunction]:
+    """The launchers of every kernel file of a package by op name; files whose names begin with ``_`` have none."""
+    found: dict[str, OpFunction] = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        if not module.name.startswith("_"):
+            found |= importlib.import_module(f"{package.__name__}.{module.name}").OPS
+    return found
+
+
+def allows(**attributes: Iterable[str]) -> Allows:
+    """For each attribute of an op, the values that work."""
+    return {name: frozenset(values) for name, values in attributes.items()}
+
+
+def records(own: Iterable[str], restricted: Mapping[str, Allows], notes: Mapping[str, str]) -> dict[str, OpCap]:
+    """A record for each op that the open device brings.
+
+    Args:
+        own: the ops.
+        restricted: what they take, where that is not everything.
+        notes: what stands beside them in tables.
+    """
+    return {op: OpCap("fused", dict(restricted.get(op, {})), notes.get(op, "")) for op in own}

@@ -1,0 +1,51 @@
+// hc_step: one pass over the trunk leaves a sub-layer and enters the next, then norm and
+// coefficients in one launch. Between the two the collapsed rows lie where x will, and are
+// normalised in place.
+#include "hc_step.h"
+
+#include "_finish.h"
+
+namespace {
+
+__global__ __vector__ void hc_step_pass_kernel(hyper::Operands operands, hyper::Split split) {
+  hyper::TrunkPass<true, true, true>().run(operands, split);
+}
+
+__global__ __vector__ void hc_step_kernel(hyper::Coefficients coefficients, hyper::Mixing mixing,
+                                          norm::Operands operands, uint32_t width) {
+  hyper::finish(coefficients, mixing, operands, width);
+}
+
+}  // namespace
+
+int32_t tandem_ascend_hc_step(const tandem_ascend_device *device, void *stream, const uint16_t *y,
+                              const uint16_t *trunk, const float *pre_prev, const float *post_prev,
+                              const float *comb_prev, const float *fn, const float *base,
+                              const float *scale, const float *norm_weight, float *partial,
+                              uint16_t *left, uint16_t *x, uint8_t *codes, uint8_t *scales,
+                              float *pre, float *post, float *comb, int64_t rows, int32_t m,
+                              int32_t width, float norm_eps, float hc_eps, int32_t iterations,
+                              int32_t columns, int32_t tile, int32_t row_pieces,
+                              int32_t output_pieces, int32_t mixed) {
+  const hyper::Split split{
+      rows,           uint32_t(m),          uint32_t(width),        uint32_t(columns),
+      uint32_t(tile), uint32_t(row_pieces), uint32_t(output_pieces)};
+  if (int32_t status = hyper::check_split<true, true, true>(device, split)) return status;
+  const hyper::Mixing mixing = hyper::mixing_of(split, mixed, norm_eps, hc_eps, iterations);
+  if (int32_t status = hyper::check_finish(device, mixing, split.width)) return status;
+  if (rows == 0) return TANDEM_OK;
+  const hyper::Operands operands{
+      gm_cast<bfloat16_t>(trunk), gm_cast<bfloat16_t>(y),   gm_cast<float>(post_prev),
+      gm_cast<float>(comb_prev),  gm_cast<float>(pre_prev), gm_cast<float>(fn),
+      gm_cast<bfloat16_t>(left),  gm_cast<bfloat16_t>(x),   gm_cast<float>(partial)};
+  if (int32_t status = TANDEM_LAUNCH(hc_step_pass_kernel, hyper::pass_blocks(device, split), stream,
+                                     operands, split))
+    return status;
+  const hyper::Coefficients coefficients{operands.partial,      gm_cast<float>(base),
+                                         gm_cast<float>(scale), gm_cast<float>(pre),
+                                         gm_cast<float>(post),  gm_cast<float>(comb)};
+  const norm::Operands normed{operands.x, gm_cast<float>(norm_weight), operands.x,
+                              gm_cast<uint8_t>(codes), gm_cast<uint8_t>(scales)};
+  return TANDEM_LAUNCH(hc_step_kernel, hyper::finish_blocks(device, mixing), stream, coefficients,
+                       mixing, normed, split.width);
+}
