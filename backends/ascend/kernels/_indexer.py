@@ -66,17 +66,18 @@ def plan(
 
     Args:
         most: rows of a tile at most.
-        requests: that the rows are of; each of their keys comes from memory once.
+        requests: that the rows are of.  A key of the cache is counted once, as if all rows after found it in L2.
         listed: bytes of an entry of a list.
     """
     (rows, heads), dim = w.shape, cache.layout.dim
     if not rows or not width:
         return []
     tile, number = tasks(device, most, rows, heads, dim, width)
-    columns, groups = -(-dim // 64), max(-(-rows // tile), requests)
+    columns, groups = -(-dim // 64), min(rows, -(-rows // tile) + requests - 1)
     entry, padded, loaded = cache.layout.entry_bytes, _up(width, 32), _up(width, KEYS)
-    lines = groups * padded + rows * heads  # keys and queries on their way to L1
-    read = rows * heads * (entry + 2) + requests * width * entry + rows * (8 + width * listed)
+    keys = min(requests * width, cache.num_blocks * cache.layout.block_entries)
+    lines = groups * (padded + _up(tile * heads, 32))  # keys and queries on their way to L1
+    read = rows * heads * (entry + 2) + keys * entry + rows * (8 + width * listed)
     moved = 2 * BLOCK * (columns + 1) + 4 * columns  # of a line: in, scales looked at, out
     ub = lines * moved + rows * heads * (padded + loaded) * 4 + rows * width * (4 + 2 * listed)
     blocks = min(number, device.cube_cores)

@@ -35,7 +35,7 @@ def _plan(
     lens: Tensor,
     width: int,
 ) -> list[Plan]:
-    """The keys of as many requests as there can be, as if all of the width were seen."""
+    """Rows of as many requests as there can be."""
     requests = min(w.shape[0], table.shape[0] - 1)
     return _indexer.plan(device, _indexer.MOST_ROWS, w, cache, requests, width)
 

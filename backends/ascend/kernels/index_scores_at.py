@@ -27,7 +27,7 @@ def index_scores_at(q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_sl
 def _plan(
     device: Device, q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, entries: Tensor
 ) -> list[Plan]:
-    """Every row's keys come from memory."""
+    """Rows are scored one by one."""
     rows, width = entries.shape
     return _indexer.plan(device, 1, w, cache, rows, width, listed=4)
 
