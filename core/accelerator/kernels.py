@@ -6,11 +6,12 @@ import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
 from types import ModuleType
+from typing import Any
 
 from tandem.contract.capabilities import OpCap
 from tandem.contract.opspec import OpFunction
 
-Allows = dict[str, frozenset[str]]
+Allows = dict[str, frozenset[Any]]
 
 
 def launchers(package: ModuleType) -> dict[str, OpFunction]:
@@ -22,7 +23,7 @@ def launchers(package: ModuleType) -> dict[str, OpFunction]:
     return found
 
 
-def allows(**attributes: Iterable[str]) -> Allows:
+def allows(**attributes: Iterable[Any]) -> Allows:
     """For each attribute of an op, the values that work."""
     return {name: frozenset(values) for name, values in attributes.items()}
 

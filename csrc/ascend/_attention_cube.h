@@ -1,7 +1,8 @@
 // The cube core's side of attention: scores of a chunk of entries, then weights times entries.
 //
 // L1 holds the queries of a task, two chunks of entries, and the weights of a chunk. Scores and
-// outputs go to UB of the two vector cores, each of which has half of the heads.
+// outputs go to UB of the two vector cores, each of which has half of the heads. The scores of a
+// chunk are made before the outputs of the one before it, while the vector cores weigh that one.
 #pragma once
 
 #include "_gather.h"
@@ -9,8 +10,10 @@
 
 namespace tandem {
 
-// Flags between the cores: scores and outputs lie in UB, weights in L1.
-constexpr uint16_t kScoresReady = 4, kWeightsOfChunk = 5, kOutputReady = 6;
+// Flags between the cores: scores and outputs lie in UB, weights in L1, and so do queries if the
+// vector cores bring them.
+constexpr uint16_t kScoresReady = 4, kWeightsOfChunk = 5, kOutputReady = 6, kQueriesReady = 7,
+                   kQueriesFree = 8;
 constexpr AscendC::FixpipeConfig kRowsToUb = {AscendC::CO2Layout::ROW_MAJOR, true};
 
 // Heads of a task; the first vector core has the larger half.
@@ -22,7 +25,7 @@ struct Heads {
   }
 };
 
-// Where scores and outputs go in UB.
+// Where scores, of two chunks, and outputs, of one, go in UB.
 struct UbPlan {
   uint32_t scores, scores_bytes, output, output_bytes;
 };
@@ -30,47 +33,54 @@ struct UbPlan {
 class AttentionCube {
  public:
   __aicore__ inline AttentionCube(uint32_t dim, uint32_t most_heads, uint32_t l0_bytes,
-                                  const UbPlan &ub)
-      : dim_(dim), most_(align_to(most_heads, kFractalRows)), l0_(l0_bytes), ub_(ub) {}
+                                  const UbPlan &ub, bool queries_are_brought)
+      : dim_(dim),
+        most_(align_to(most_heads, kFractalRows)),
+        l0_(l0_bytes),
+        ub_(ub),
+        brought_(queries_are_brought) {}
 
   // L1: entries first, where the vector cores lay them.
   __aicore__ static inline uint32_t entries_base() { return 0; }
   __aicore__ static inline uint32_t weights_base(uint32_t dim) { return 2 * 2 * kChunk * dim; }
+  __aicore__ static inline uint32_t queries_base(uint32_t dim, uint32_t most_heads) {
+    return weights_base(dim) + 2 * align_to(most_heads, kFractalRows) * kChunk;
+  }
 
   __aicore__ inline void begin() {
     AscendC::SetFlag<AscendC::HardEvent::MTE1_MTE2>(EVENT_ID0);
-    AscendC::SetFlag<AscendC::HardEvent::FIX_M>(EVENT_ID0);
-    AscendC::SetFlag<AscendC::HardEvent::FIX_M>(EVENT_ID1);
+    for (int32_t i = 0; i < 3; ++i) AscendC::SetFlag<AscendC::HardEvent::FIX_M>(i);
     l0_.begin();
   }
   __aicore__ inline void end() {
     AscendC::WaitFlag<AscendC::HardEvent::MTE1_MTE2>(EVENT_ID0);
-    AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(EVENT_ID0);
-    AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(EVENT_ID1);
+    for (int32_t i = 0; i < 3; ++i) AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(i);
     l0_.end();
   }
 
-  // One row's heads, [heads, dim], over so many chunks.
+  // One row's heads, [heads, dim], over so many chunks; q is not looked at if vector cores bring
+  // it.
   __aicore__ inline void run(Gm<bfloat16_t> q, Heads heads, uint32_t chunks) {
     heads_ = heads;
-    copy_queries(q);
+    take_queries(q);
+    score(before_ % 2);
     for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-      const uint32_t which = chunks_++ % 2;
-      AscendC::CrossCoreWaitFlag<2, PIPE_MTE1>(kEntriesReady + which);
-      score(which);
-      if (chunk + 1 == chunks) AscendC::SetFlag<AscendC::HardEvent::MTE1_MTE2>(EVENT_ID0);
-      AscendC::CrossCoreWaitFlag<2, PIPE_MTE1>(kWeightsOfChunk);
-      combine(which);
-      AscendC::CrossCoreSetFlag<2, PIPE_MTE1>(kEntriesFree + which);
+      if (chunk + 1 < chunks)
+        score((before_ + chunk + 1) % 2);
+      else
+        leave_queries();
+      combine((before_ + chunk) % 2);
     }
+    before_ += chunks;
   }
 
  private:
   const uint32_t dim_, most_;
   L0Steps l0_;
   const UbPlan ub_;
+  const bool brought_;
   Heads heads_{0};
-  uint32_t chunks_ = 0;
+  uint32_t before_ = 0;  // chunks of tasks before this one
 
   __aicore__ inline AscendC::LocalTensor<bfloat16_t> entries(uint32_t which) const {
     return AscendC::LocalTensor<bfloat16_t>(AscendC::TPosition::B1, which * 2 * kChunk * dim_,
@@ -81,16 +91,29 @@ class AttentionCube {
                                             most_ * kChunk);
   }
   __aicore__ inline AscendC::LocalTensor<bfloat16_t> queries() const {
-    return AscendC::LocalTensor<bfloat16_t>(AscendC::TPosition::A1,
-                                            weights_base(dim_) + 2 * most_ * kChunk, most_ * dim_);
+    return AscendC::LocalTensor<bfloat16_t>(AscendC::TPosition::A1, queries_base(dim_, most_),
+                                            most_ * dim_);
   }
-  // L0C: scores first, then outputs.
-  __aicore__ inline uint32_t scores_bytes() const { return 4 * most_ * kChunk; }
-  __aicore__ inline AscendC::LocalTensor<float> scores() const {
-    return AscendC::LocalTensor<float>(AscendC::TPosition::CO1, 0, most_ * kChunk);
+  // L0C: scores of two chunks first, then outputs.
+  __aicore__ inline AscendC::LocalTensor<float> scores(uint32_t which) const {
+    return AscendC::LocalTensor<float>(AscendC::TPosition::CO1, which * 4 * most_ * kChunk,
+                                       most_ * kChunk);
   }
   __aicore__ inline AscendC::LocalTensor<float> outputs() const {
-    return AscendC::LocalTensor<float>(AscendC::TPosition::CO1, scores_bytes(), most_ * dim_);
+    return AscendC::LocalTensor<float>(AscendC::TPosition::CO1, 2 * 4 * most_ * kChunk,
+                                       most_ * dim_);
+  }
+  __aicore__ inline void take_queries(Gm<bfloat16_t> q) const {
+    if (brought_)
+      AscendC::CrossCoreWaitFlag<2, PIPE_MTE1>(kQueriesReady);
+    else
+      copy_queries(q);
+  }
+  __aicore__ inline void leave_queries() const {
+    if (brought_)
+      AscendC::CrossCoreSetFlag<2, PIPE_MTE1>(kQueriesFree);
+    else
+      AscendC::SetFlag<AscendC::HardEvent::MTE1_MTE2>(EVENT_ID0);
   }
   __aicore__ inline void copy_queries(Gm<bfloat16_t> q) const {
     AscendC::GlobalTensor<bfloat16_t> source;
@@ -113,30 +136,34 @@ class AttentionCube {
   // Scores [heads, chunk] of queries and entries.
   __aicore__ inline void score(uint32_t which) {
     const uint32_t most = l0_.step(most_ < kChunk ? kChunk : most_);
+    AscendC::CrossCoreWaitFlag<2, PIPE_MTE1>(kEntriesReady + which);
     for (uint32_t start = 0; start < dim_; start += most) {
       const uint32_t count = dim_ - start < most ? dim_ - start : most;
       l0_.next();
       l0_.load_left(queries(), heads_.count, start, count);
       l0_.load_right(entries(which), kChunk, start, count, false);
-      if (start == 0) AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(EVENT_ID0);
-      l0_.multiply(scores(), heads_.count, kChunk, count, start == 0);
+      if (start == 0) AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(which);
+      l0_.multiply(scores(which), heads_.count, kChunk, count, start == 0);
     }
-    hand_over(scores(), kChunk, ub_.scores, ub_.scores_bytes, EVENT_ID0);
+    hand_over(scores(which), kChunk, ub_.scores + which * ub_.scores_bytes, ub_.scores_bytes,
+              which);
     AscendC::CrossCoreSetFlag<2, PIPE_FIX>(kScoresReady);
   }
 
   // Outputs [heads, dim]: weights times entries.
   __aicore__ inline void combine(uint32_t which) {
     const uint32_t most = l0_.step(kChunk), rows = align_to(heads_.count, kFractalRows);
+    AscendC::CrossCoreWaitFlag<2, PIPE_MTE1>(kWeightsOfChunk);
     for (uint32_t start = 0; start < dim_; start += most) {
       const uint32_t count = dim_ - start < most ? dim_ - start : most;
       l0_.next();
       l0_.load_left(weights(), heads_.count, 0, kChunk);
       l0_.load_right(entries(which), kChunk, start, count, true);
-      if (start == 0) AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(EVENT_ID1);
+      if (start == 0) AscendC::WaitFlag<AscendC::HardEvent::FIX_M>(EVENT_ID2);
       l0_.multiply(outputs()[rows * start], heads_.count, count, kChunk, true);
     }
-    hand_over(outputs(), dim_, ub_.output, ub_.output_bytes, EVENT_ID1);
+    AscendC::CrossCoreSetFlag<2, PIPE_MTE1>(kEntriesFree + which);
+    hand_over(outputs(), dim_, ub_.output, ub_.output_bytes, EVENT_ID2);
     AscendC::CrossCoreSetFlag<2, PIPE_FIX>(kOutputReady);
   }
 

@@ -60,6 +60,17 @@ __simt_callee__ inline float2 add_pairs(float2 x, float2 y) {
   return make_float2(high, lost - (high - sum));
 }
 
+// Two floats of a sum as bits, for shuffles.
+__simt_callee__ inline uint64_t pack_pair(float2 pair) {
+  return uint64_t(__float_as_uint(pair.x)) << 32 | __float_as_uint(pair.y);
+}
+__simt_callee__ inline float2 unpack_pair(uint64_t bits) {
+  return make_float2(__uint_as_float(uint32_t(bits >> 32)), __uint_as_float(uint32_t(bits)));
+}
+__simt_callee__ inline uint64_t add_packed(uint64_t a, uint64_t b) {
+  return pack_pair(add_pairs(unpack_pair(a), unpack_pair(b)));
+}
+
 // log(1 + z) of z from 0 to 1; NaN of NaN.
 //
 // 2 atanh(w) with w = z / (2 + z) <= 1/3: no digits cancel however small z is. The series up to

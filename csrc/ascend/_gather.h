@@ -15,20 +15,13 @@ constexpr uint32_t kChunk = 64, kHalfChunk = kChunk / 2;
 // Flags between the cores, for each of two buffers of a chunk.
 constexpr uint16_t kEntriesReady = 0, kEntriesFree = 2;
 
-// Entries that a list of slots names, each codes, then scales, in one of the formats of the codec.
-// List: `count`, and `at(i)`, the slot of entry i or -1.
-template <class List>
+// Entries that a list of slots names, -1 naming none: each codes, then scales, in one of the
+// formats of the codec.
 struct Entries {
   Gm<uint8_t> cache;
-  List list;
-  int32_t format;
-};
-
-// Slots as they lie in memory.
-struct SlotList {
   Gm<int32_t> slots;
   uint32_t count;
-  __aicore__ inline int32_t at(uint32_t i) const { return slots[i]; }
+  int32_t format;
 };
 
 __aicore__ inline uint32_t chunks_of(uint32_t count) { return (count + kChunk - 1) / kChunk; }
@@ -66,11 +59,10 @@ class EntryGather {
   }
 
   // This core's half of the chunk that starts at an entry.
-  template <class List>
-  __aicore__ inline void bring(const Entries<List> &entries, uint32_t start) {
+  __aicore__ inline void bring(const Entries &entries, uint32_t start) {
     const uint32_t first = start + uint32_t(AscendC::GetSubBlockIdx()) * kHalfChunk;
     for (uint32_t i = 0; i < kHalfChunk; ++i)
-      slots_[i] = first + i < entries.list.count ? entries.list.at(first + i) : -1;
+      slots_[i] = first + i < entries.count ? entries.slots[first + i] : -1;
     AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID0);
     for (uint32_t i = 0; i < kHalfChunk;) {
       uint32_t many = 1;  // neighbours in the cache come together

@@ -26,17 +26,6 @@ __simt_callee__ inline bool is_valid(uint64_t peak) {
   return peak != kSpoilt && fabsf(preimage(peak_image(peak))) < kInfinity;
 }
 
-// Two floats of a sum as bits, for shuffles.
-__simt_callee__ inline uint64_t pack_pair(float2 pair) {
-  return uint64_t(__float_as_uint(pair.x)) << 32 | __float_as_uint(pair.y);
-}
-__simt_callee__ inline float2 unpack_pair(uint64_t bits) {
-  return make_float2(__uint_as_float(uint32_t(bits >> 32)), __uint_as_float(uint32_t(bits)));
-}
-__simt_callee__ inline uint64_t add_packed(uint64_t a, uint64_t b) {
-  return pack_pair(add_pairs(unpack_pair(a), unpack_pair(b)));
-}
-
 // log(1 + x) of a pair x >= 0, to about a unit in the last place.
 //
 // Up to 1 by the series; beyond, 1 + x = 2^n m with m from 1 to 2, and n ln 2 in two parts of which

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tandem.backends.ascend.kernels import sparse_attn
+from tandem.backends.ascend.kernels import attn_block, quantize, rope, sparse_attn
 from tandem.contract.backend import Backend
 from tandem.contract.cases import Draw, materialise
 from tandem.contract.types import KVCache, QFormat
@@ -62,3 +62,20 @@ def test_a_rows_bits_do_not_depend_on_how_heads_are_dealt_out(ascend: Backend) -
     for row in range(5):
         cut = {name: given[name][row : row + 1].contiguous() for name in ("q", "window_slots", "main_slots")}
         assert (sparse_attn.sparse_attn(**(given | cut)).view(torch.int16) == whole[row].view(torch.int16)).all()
+
+
+@pytest.mark.parametrize(
+    ("heads", "dim", "turned", "rows"),
+    [(64, 512, 64, 1), (3, 32, 32, 2), (5, 96, 6, 5), (1, 32, 2, 3), (72, 64, 16, 2)],
+)
+def test_a_block_gives_the_bytes_of_its_parts(ascend: Backend, heads: int, dim: int, turned: int, rows: int) -> None:
+    """Even and odd numbers of groups, whose last vector core has an even or an odd number; parts of heads."""
+    given = arguments(heads, dim, 40, 64, rows) | {"cos_sin": Draw(7).cos_sin(rows, turned)}
+    given = materialise(given, ascend, 0)
+    angles = given.pop("cos_sin")
+    got = attn_block.attn_block(cos_sin=angles, **given)
+    rotated = rope.rope(given["q"], angles)
+    outputs = rope.rope(sparse_attn.sparse_attn(**(given | {"q": rotated})), angles, True)
+    expected = quantize.quantize(outputs.flatten(1), QFormat.MXFP8)
+    assert (got.data == expected.data).all()
+    assert (got.scale == expected.scale).all()

@@ -116,14 +116,14 @@ def pass_plan(device: Device, split: Split, mixes: bool, collapses: bool, projec
     streams, x = 2 * rows * m * width, 2 * rows * width
     read = streams + (x if mixes else 0) + numbers
     written = (streams if mixes else 0) + (x if collapses else 0)
-    registers = rows * (split.chunks - 1) * steps(split.columns)
-    registers += rows * steps(width - (split.chunks - 1) * split.columns)
-    loaded = registers * (2 * STEP * (m + (1 if mixes else 0)) + numbers // max(rows, 1))
+    registers = (split.chunks - 1) * steps(split.columns) + steps(width - (split.chunks - 1) * split.columns)
+    loaded = registers * (rows * 2 * STEP * (m + (1 if mixes else 0)) + numbers)
     ub = split.output_pieces * (read + (split.chunks - 1) * numbers + loaded + written) + written
     if projects:
         weights, outputs = 4 * m * m * width, m + 2
         sums = 4 * rows * split.chunks * (GROUP * groups(m) + 1)
+        products = rows // 2 * (2 + GROUP) + rows % 2 * (1 + GROUP)  # registers that rows in pairs load of a group
         ub += split.row_pieces * 4 * GROUP * groups(m) * m * width + 2 * sums
-        ub += registers * 4 * STEP * m * (split.output_pieces + 3 * groups(m))
+        ub += registers * 4 * STEP * m * (split.output_pieces * rows + groups(m) * products)
         read, written = read + weights * outputs, written + sums
     return _tiles.plan(device, split.tasks, read, written, ub)

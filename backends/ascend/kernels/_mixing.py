@@ -6,6 +6,7 @@ import torch
 
 from tandem.backends.ascend.kernels import _rows, _tiles
 from tandem.backends.ascend.kernels._hyper import SUMS, Split
+from tandem.backends.ascend.kernels._rows import STEP
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import HcMix, HcWeights, QFormat
 
@@ -51,7 +52,7 @@ def finish_plan(device: Device, split: Split) -> list[Plan]:
     busy = min(tasks + rows, device.vector_cores, rows)  # blocks that normalise
     x, weight = rows * width * 2, width * 4
     quantised = _rows.quantised_bytes(rows, width, QFormat.MXFP8)
-    loaded = rows * _rows.steps(width) * _rows.STEP * (2 + 2 + 4)
+    loaded = rows * _rows.steps(width) * STEP * (2 + 2 + 4)
     encoded = rows * _rows.encode_ub(width, QFormat.MXFP8, 2)
     ub += 3 * x + busy * weight + loaded + quantised + encoded
     return _tiles.plan(device, tasks + rows, read + x + weight, written + x + quantised, ub)
@@ -63,5 +64,5 @@ def _moved(device: Device, split: Split) -> tuple[int, int, int, int]:
     tasks = -(-rows // rows_of_task(device, split))
     read, written = 4 * rows * split.chunks * SUMS, 4 * rows * (2 * m + m * m)
     constants = min(tasks, device.vector_cores) * 4 * (2 * m + m * m + 3)
-    fours = _tiles.up(rows, FOUR)
-    return tasks, read + constants, written, read + written + constants + 4 * fours * (split.chunks * SUMS + 3 * LANES)
+    registers = _tiles.up(rows, FOUR) * 4 * (split.chunks * SUMS + 3 * LANES) + tasks * (2 * 4 * STEP + 12)
+    return tasks, read + constants, written, read + written + constants + registers

@@ -14,19 +14,20 @@ from tandem.errors import LayoutError
 Tensor = torch.Tensor
 UNIT, MOST = 128, 16384  # blocks of a task: what they are a multiple of, and the most that int16 counts
 BESIDE = 8192  # bytes of UB for lengths
+BLOCKS = tuple(1 << power for power in range(9))  # neighbours are compared, and UB holds the scores of 128 blocks
 
 
 def block_max(scores: Tensor, lens: Tensor, block: int) -> Tensor:
     """See core/ops/block_max.py.
 
     Raises:
-        LayoutError: the block is no power of two.
+        LayoutError: the block is not one of `BLOCKS`.
     """
-    if block < 1 or block & (block - 1):
+    if block not in BLOCKS:
         raise LayoutError(
             "'block_max' got a block that it does not take",
             where=f"op 'block_max', block={block}",
-            why="the kernel compares neighbours, so blocks are powers of two",
+            why=f"the kernel takes powers of two up to {BLOCKS[-1]}",
             fix="use a block of 8 or another power of two",
         )
     rows, width = scores.shape

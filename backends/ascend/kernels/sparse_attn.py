@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.ascend import native
-from tandem.backends.ascend.kernels import _attention, _entries, _rows
+from tandem.backends.ascend.kernels import _attention
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import KVCache
 
@@ -25,17 +25,9 @@ def sparse_attn(
     hint: str,
 ) -> Tensor:
     """See core/ops/sparse_attn.py."""
-    _entries.require("sparse_attn", window)
+    caches, sizes = _attention.lists("sparse_attn", window, window_slots, main, main_slots)
     out = torch.empty_like(q)
-    (rows, heads, dim), count, own = q.shape, window_slots.shape[1], _rows.FORMATS[window.layout.fmt]
-    if main is None or main_slots is None:
-        more: tuple[Any, ...] = (None, None)
-        sizes = count, 0, own, own
-    else:
-        _entries.require("sparse_attn", main)
-        more = main.data, main_slots
-        sizes = count, main_slots.shape[1], own, _rows.FORMATS[main.layout.fmt]
-    native.run("sparse_attn", q, window.data, window_slots, *more, sink, out, rows, heads, dim, *sizes, scale)
+    native.run("sparse_attn", q, *caches, sink, out, *q.shape, *sizes, scale)
     return out
 
 
@@ -49,14 +41,10 @@ def _plan(
     **others: Any,
 ) -> list[Plan]:
     """Every slot is counted as held."""
-    lists = [(window.layout, window_slots.shape[1])]
-    if main is not None and main_slots is not None:
-        lists.append((main.layout, main_slots.shape[1]))
-    return _attention.plan(device, q.shape[0], q.shape[1], lists)
+    layouts = _attention.layouts(window, window_slots, main, main_slots)
+    return _attention.plan(device, q.shape[0], q.shape[1], layouts)
 
 
 OPS: dict[str, Any] = {"sparse_attn": sparse_attn}
 PLAN: dict[str, Any] = {"sparse_attn": _plan}
-WHY: dict[str, str] = {
-    "sparse_attn": "what several rows of a step select is read once for each of them; the least counts it once",
-}
+WHY: dict[str, str] = {"sparse_attn": _attention.WHY}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from support.ascend_scenarios import emulation
 
 Array = np.ndarray[Any, np.dtype[np.int32]]
 LANES = np.arange(32)
+KERNELS = Path(__file__).resolve().parents[3] / "csrc" / "ascend"
 
 
 def _run(entry: str, *arguments: Array | int, fault: str = "") -> None:
@@ -82,3 +85,23 @@ def test_no_barrier() -> None:
     out = np.zeros_like(x)
     _run("simt_triple", x, out, len(x))
     assert np.array_equal(out, 3 * x)
+
+
+def test_kernels_state_their_launch_bounds() -> None:
+    """The bound decides how many registers a thread has, and a compiler for the host does not see it.
+
+    It is a constant, and each function is started with that constant or with what its kernel derives from it.
+    """
+    for path in sorted(KERNELS.glob("*.[ch]*")):
+        text = path.read_text(encoding="utf-8")
+        functions = re.findall(r"__simt_vf__\s+(\w+)", text)
+        assert set(functions) <= {"__launch_bounds__"}, path.name
+        for bound in re.findall(r"__launch_bounds__\(([^)]*)\)", text):
+            assert re.fullmatch(r"[\w *]+", bound), f"{path.name}: {bound}"
+
+
+def test_kernels_know_no_double() -> None:
+    """The device has none, and a compiler for the host would take it."""
+    for path in sorted(KERNELS.glob("*.[ch]*")):
+        code = re.sub(r"//[^\n]*|/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert not re.search(r"\bdouble\b", code), path.name
