@@ -16,7 +16,7 @@ from tandem.contract.devices import check_index
 from tandem.contract.host_memory import CanonicalCaches, HostArray, allocate, copy_in, copy_out
 from tandem.contract.opspec import CONTRACT_VERSION, OpFunction
 from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, QTensor, WeightKind
-from tandem.errors import ConfigError, LayoutError
+from tandem.errors import ConfigError
 
 LINEAR_WEIGHTS = frozenset({"bf16", "f32", "fp8_block32", "mxfp4"})
 
@@ -125,13 +125,6 @@ class CpuBackend(CanonicalCaches):
 
     def unpack_weight(self, weight: PackedWeight) -> CanonicalWeight:
         """Exact stored bits."""
-        if not weight.layout.startswith("cpu."):
-            raise LayoutError(
-                "a packed weight belongs to another backend",
-                where=repr(weight),
-                why=f"layout '{weight.layout}' is not one of backend 'cpu'",
-                fix="unpack it with its own backend and pack the canonical bits",
-            )
         return weights.unpack(weight)
 
     def to_canonical(self, q: QTensor) -> QTensor:

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import torch
 
+from tandem.backends.cpu import weights as packed
 from tandem.backends.cpu.native import NativeLibrary
-from tandem.backends.cpu.weights import Matrix
 from tandem.contract.opspec import OpFunction
 from tandem.contract.types import (
     CANONICAL,
@@ -94,18 +94,18 @@ def matmul(values: Tensor, matrix: Tensor, tile: int) -> Tensor:
 def embed(
     ids: Tensor, table: PackedWeight, override: Tensor | None = None, override_index: Tensor | None = None
 ) -> Tensor:
-    matrix: Matrix = table.token
+    matrix = packed.matrix("embed", table)
     return apply_override(matrix.values.index_select(0, ids), override, override_index)
 
 
 def linear(x: Tensor | QTensor, weight: PackedWeight, out_dtype: torch.dtype) -> Tensor:
-    matrix: Matrix = weight.token
+    matrix = packed.matrix("linear", weight)
     y = matmul(values_of(x, "linear"), matrix.values.to(torch.float32), matrix.tile)
     return y if out_dtype is torch.float32 else y.to(out_dtype)
 
 
 def group_linear(x: QTensor, weight: PackedWeight) -> Tensor:
-    matrix: Matrix = weight.token
+    matrix = packed.matrix("group_linear", weight)
     values, wide = values_of(x, "group_linear"), matrix.values.to(torch.float32)
     groups, _, depth = wide.shape
     parts = [matmul(values[:, g * depth : (g + 1) * depth], wide[g], matrix.tile) for g in range(groups)]
@@ -113,7 +113,7 @@ def group_linear(x: QTensor, weight: PackedWeight) -> Tensor:
 
 
 def grouped_linear(x: QTensor, weight: PackedWeight, ends: Tensor) -> Tensor:
-    matrix: Matrix = weight.token
+    matrix = packed.matrix("grouped_linear", weight)
     values = values_of(x, "grouped_linear")
     result = torch.zeros((values.shape[0], weight.shape[1]), dtype=torch.bfloat16)
     start = 0
@@ -222,7 +222,7 @@ class QuantOps:
     def hc_mix(self, trunk: Tensor, weights: HcWeights) -> HcMix:
         """Bound only where the native library is there."""
         native: NativeLibrary = self._native  # type: ignore[assignment]
-        matrix: Matrix = weights.fn.token
+        matrix = packed.matrix("hc_mix", weights.fn)
         return HcMix(
             *native.hc_mix(
                 trunk, matrix.values, weights.base, weights.scale, weights.norm_eps, weights.hc_eps, weights.iters

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, WeightKind
-from tandem.errors import CheckpointError
+from tandem.errors import CheckpointError, LayoutError
 from tandem.ops.numerics import (
     ROW_TILE,
     decode_weight,
@@ -26,7 +26,7 @@ from tandem.ops.numerics import (
 )
 
 Tensor = torch.Tensor
-LAYOUT = "cpu.values"
+LAYOUT, MAPPED = "cpu.values", "cpu.mapped"
 SMALL = 1 << 16  # values of one matrix
 
 
@@ -43,7 +43,7 @@ def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> P
     """Canonical weight -> PackedWeight of this backend; the result owns its memory, Engram tables excepted."""
     if kind is WeightKind.ENGRAM:
         scale_bytes = 0 if weight.scale is None else weight.scale.numel()
-        return PackedWeight(kind, weight.fmt, shape, "cpu.mapped", weight, weight.data.numel() + scale_bytes)
+        return PackedWeight(kind, weight.fmt, shape, MAPPED, weight, weight.data.numel() + scale_bytes)
     small = kind is not WeightKind.EMBED and shape[-1] * shape[-2] <= SMALL
     if weight.scale is None:
         dtype = torch.float32 if small else weight.data.dtype
@@ -54,6 +54,23 @@ def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> P
     tile = _row_tile(shape[-1], shape[-2]) if len(shape) > 1 else ROW_TILE
     nbytes = values.numel() * values.element_size() + (0 if scale is None else scale.numel())
     return PackedWeight(kind, weight.fmt, shape, LAYOUT, Matrix(values, scale, tile), nbytes)
+
+
+def matrix(op: str, weight: PackedWeight) -> Matrix:
+    """The values that an op reads.
+
+    Raises:
+        LayoutError: another backend packed the weight, or it is the Engram table.
+    """
+    if weight.layout != LAYOUT:
+        raise LayoutError(
+            f"'{op}' got a packed weight it does not read",
+            where=repr(weight),
+            why=f"its layout is '{weight.layout}', the op reads '{LAYOUT}'",
+            fix="pack the canonical bits with pack_weight() of this backend",
+        )
+    held: Matrix = weight.token
+    return held
 
 
 def _decode(weight: CanonicalWeight, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -83,18 +100,19 @@ def _row_tile(depth: int, width: int) -> int:
 
 def unpack(weight: PackedWeight) -> CanonicalWeight:
     """The stored bits again: dividing by a power-of-two scale is exact, so the codes come back."""
-    if isinstance(weight.token, CanonicalWeight):
-        return weight.token
-    matrix: Matrix = weight.token
-    if matrix.scale is None:
+    if weight.layout == MAPPED:
+        mapped: CanonicalWeight = weight.token
+        return mapped
+    held = matrix("unpack_weight", weight)
+    if held.scale is None:
         dtype = torch.bfloat16 if weight.fmt is QFormat.BF16 else torch.float32
-        return CanonicalWeight(matrix.values.to(dtype), None, weight.fmt)
-    wide = matrix.values.to(torch.float32)
-    scale = ue8m0_value(matrix.scale)
+        return CanonicalWeight(held.values.to(dtype), None, weight.fmt)
+    wide = held.values.to(torch.float32)
+    scale = ue8m0_value(held.scale)
     if weight.fmt is QFormat.FP8_BLOCK32:
         rows, depth = wide.shape[-2:]
         spread = scale.repeat_interleave(32, -2)[..., :rows, :].repeat_interleave(32, -1)[..., :depth]
-        return CanonicalWeight(e4m3_encode(wide / spread), matrix.scale, weight.fmt)
+        return CanonicalWeight(e4m3_encode(wide / spread), held.scale, weight.fmt)
     codes = e2m1_encode(wide / scale.repeat_interleave(weight.fmt.group, -1))
     codes |= ((wide == 0) & torch.signbit(wide)).to(torch.uint8) << 3  # a stored -0, which no encoder writes
-    return CanonicalWeight(pack_nibbles(codes), matrix.scale, weight.fmt)
+    return CanonicalWeight(pack_nibbles(codes), held.scale, weight.fmt)

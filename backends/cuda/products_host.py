@@ -68,6 +68,8 @@ def group_linear(x: QTensor, weight: PackedWeight) -> Tensor:
 def grouped_linear(x: QTensor, weight: PackedWeight, ends: Tensor) -> Tensor:
     """See core/ops/grouped_linear.py."""
     values = activation_values("grouped_linear", x, weight.shape[2])
+    if weight.layout not in (weights.PLAIN, weights.SCALED):  # as the device says it, with rows or without
+        raise weights.unreadable("grouped_linear", weight)
     y = torch.zeros((values.shape[0], weight.shape[1]), dtype=torch.bfloat16)
     start = 0
     for expert, end in enumerate(ends.tolist()):

@@ -1,0 +1,23 @@
+"""Weights of another backend on backend 'cpu', with and without its native kernels."""
+
+from __future__ import annotations
+
+import pytest
+from support.foreign_weights import OPS, check
+
+from tandem.contract.plan import Plan
+from tandem.contract.registry import open_backend
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["native", "composites"])
+def plan(request: pytest.FixtureRequest) -> Plan:
+    return Plan(open_backend("cpu", {"native": request.param}))
+
+
+def test_the_ops_that_take_weights_are_found() -> None:
+    assert {"embed", "linear", "grouped_linear", "engram_gather", "hc_mix", "hc_step", "moe_block"} <= set(OPS)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_weight_of_another_backend_is_refused(plan: Plan, op: str) -> None:
+    check(plan, op)
