@@ -9,6 +9,7 @@ CANN and is refused by name where it is missing (exit status 0; with ``--require
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import re
@@ -89,15 +90,17 @@ def _compile(source: Path, target: Path) -> str | None:
         return None
     note = target.with_suffix(".cmd")
     note.unlink(missing_ok=True)
+    started = time.time_ns()
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         return f"{' '.join(words)}\n{done.stderr}"
+    os.utime(target, ns=(started, started))  # what was edited while the compiler ran is newer
     note.write_text(command, encoding="utf-8")
     return None
 
 
 def build_emulated(extra: Sequence[Path] = (), library: Path = EMULATED_LIBRARY, kernels: bool = True) -> Path:
-    """The emulated library; compiles and links what has changed.
+    """The emulated library; compiles and links what has changed, one process at a time.
 
     Args:
         extra: further sources that are linked into it.
@@ -107,8 +110,15 @@ def build_emulated(extra: Sequence[Path] = (), library: Path = EMULATED_LIBRARY,
     Raises:
         SystemExit: a source does not compile; the message is the compiler's.
     """
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with (library.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _build_emulated(extra, library, kernels)
+
+
+def _build_emulated(extra: Sequence[Path], library: Path, kernels: bool) -> Path:
+    """As `build_emulated`, alone in the folder."""
     folder = library.parent
-    folder.mkdir(parents=True, exist_ok=True)
     sources = [*sorted(EMULATION.glob("*.cpp")), *(kernel_sources() if kernels else ()), *extra]
     sources.append(_write_declarations(folder))
     targets = [folder / f"{source.parent.name}-{source.stem}.o" for source in sources]

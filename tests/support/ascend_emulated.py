@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import shutil
@@ -18,14 +17,11 @@ from tools import build_ascend
 
 @cache
 def build() -> None:
-    """Build the library, one process at a time.  Skips the test where there is no C++ compiler."""
+    """Build the library.  Skips the test where there is no C++ compiler."""
     compiler = shlex.split(os.environ.get("CXX", "g++"))[0]
     if shutil.which(compiler) is None:
         pytest.skip(f"the emulation is compiled with {compiler}, which is not here")
-    build_ascend.EMULATED_BUILD.mkdir(parents=True, exist_ok=True)
-    with (build_ascend.EMULATED_BUILD / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        build_ascend.build_emulated()
+    build_ascend.build_emulated()
 
 
 def opened() -> Backend:

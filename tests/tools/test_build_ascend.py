@@ -65,3 +65,15 @@ def test_only_what_changed_is_compiled(tmp_path: Path) -> None:
     source.write_text("int whole() { return; }\n", encoding="utf-8")
     text = build_ascend._compile(source, target)
     assert text is not None and "error" in text and not note.exists()
+
+
+def test_what_is_edited_while_the_compiler_runs_is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that takes its time: the source changes after it was read, before the object is there."""
+    source, target = tmp_path / "whole.cpp", tmp_path / "whole.o"
+    source.write_text("int whole() { return 3; }\n", encoding="utf-8")
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\ntouch {source}\nexec g++ "$@"\n', encoding="utf-8")
+    slow.chmod(0o755)
+    monkeypatch.setenv("CXX", str(slow))
+    assert build_ascend._compile(source, target) is None
+    assert build_ascend._stale(source, target, target.with_suffix(".cmd").read_text(encoding="utf-8"))
