@@ -8,7 +8,6 @@ and every call is checked against them.  The struct of device facts and the stre
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 import cffi
 import torch
 
-from tandem.accelerator.emulation import emulating
+from tandem.accelerator.emulation import ONE_AT_A_TIME, emulating
 from tandem.errors import BackendLoadError, KernelError, LayoutError, TandemError
 
 Tensor = torch.Tensor
@@ -70,7 +69,7 @@ class AscendLibrary:
         self._ffi, self._handle, self.path, self._queue = ffi, handle, path, queue
         self._entries: dict[str, _Entry] = {}
         self._devices: dict[int, Any] = {}
-        self._lock, self._pointer = threading.Lock(), ffi.typeof("void *")
+        self._pointer = ffi.typeof("void *")
         told = _COMMENT.sub("", _text(ffi, handle.tandem_ascend_declarations()))
         self._names = {name: parameters.split(",")[1:] for name, parameters in _ENTRY.findall(told)}  # the stream first
 
@@ -170,7 +169,7 @@ class AscendLibrary:
 
     def _emulate(self, name: str, entry: _Entry, values: list[Any], arrays: list[Tensor]) -> None:
         """Run an entry with nothing but its arrays in reach: a kernel that touches other memory is at fault."""
-        with self._lock:
+        with ONE_AT_A_TIME:
             try:
                 for array in arrays:
                     if array.numel():

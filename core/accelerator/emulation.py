@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from tandem.contract.environment import EMULATE
 from tandem.errors import BackendLoadError, ConfigError
+
+# An emulator is one machine, whoever calls it: a kernel runs alone.  A fork waits for it, or its child would wait for
+# what never ends there.
+ONE_AT_A_TIME = threading.Lock()
+os.register_at_fork(
+    before=ONE_AT_A_TIME.acquire, after_in_parent=ONE_AT_A_TIME.release, after_in_child=ONE_AT_A_TIME.release
+)
 
 
 def emulating() -> bool:

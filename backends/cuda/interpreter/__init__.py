@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.accelerator.emulation import ONE_AT_A_TIME
 from tandem.errors import BackendLoadError
 
 TRITON = "3.9.0"
@@ -66,6 +67,7 @@ def _changes() -> Iterator[tuple[Any, str, Any]]:
     yield stock.ScanOps, "apply_impl", reductions.scan
     yield stock, "_implicit_cvt", _argument(stock)
     yield stock, "_get_np_dtype", _remembered(stock._get_np_dtype)
+    yield stock.InterpretedFunction, "run", _alone(stock.InterpretedFunction.run)
     yield stock.GridExecutor, "__call__", _quiet(stock.GridExecutor.__call__)
     # The arguments are the host's own memory, so there is nothing to bring back.
     yield stock.GridExecutor, "_restore_args_dev", lambda self, *_: None
@@ -108,6 +110,16 @@ def _quiet(call: Callable[..., None]) -> Callable[..., None]:
             call(self, *args, **kwargs)
 
     return quiet
+
+
+def _alone(run: Callable[..., None]) -> Callable[..., None]:
+    """The place in the grid, and much else, is the interpreter's and not a launch's."""
+
+    def alone(self: Any, *args: Any, **kwargs: Any) -> None:
+        with ONE_AT_A_TIME:
+            run(self, *args, **kwargs)
+
+    return alone
 
 
 def _open_language() -> None:
