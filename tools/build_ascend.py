@@ -77,7 +77,7 @@ def _stale(source: Path, target: Path, command: str) -> bool:
     built = target.stat().st_mtime_ns
     for name in rule.partition(":")[2].split():
         path = Path(name)
-        if not path.exists() or path.stat().st_mtime_ns > built:
+        if not path.exists() or path.stat().st_mtime_ns >= built:
             return True
     return False
 
@@ -89,8 +89,8 @@ def _compile(source: Path, target: Path) -> str | None:
     if not _stale(source, target, command):
         return None
     note = target.with_suffix(".cmd")
-    note.unlink(missing_ok=True)
-    started = time.time_ns()
+    note.write_text("", encoding="utf-8")
+    started = note.stat().st_mtime_ns  # by the clock of the file system
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         return f"{' '.join(words)}\n{done.stderr}"
