@@ -29,7 +29,7 @@ CODE = {".c", ".h", ".cpp", ".cu", ".cuh"}
 # What an op is written as: where it has files of its own, and where it lies in the files below with others.
 FORMS = {"cpu": ("C++", "torch"), "cuda": ("Triton", "CUTLASS")}
 TOGETHER = {"cpu": ("ops.py",), "cuda": ("products*.py",), "ascend": ()}
-# What an Ascend C kernel is, by the functions in its source and what that includes, and by products that come before it.
+# What an Ascend C kernel is, by the functions in its source and what that includes, and by products that come first.
 ASCEND_FORMS = {
     "cube": r"__cube__|__mix__\(1|\bimport (\w+, )*(_products|linear)\b",
     "SIMT": "__simt_vf__",
