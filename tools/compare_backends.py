@@ -29,8 +29,12 @@ CODE = {".c", ".h", ".cpp", ".cu", ".cuh"}
 # What an op is written as: where it has files of its own, and where it lies in the files below with others.
 FORMS = {"cpu": ("C++", "torch"), "cuda": ("Triton", "CUTLASS")}
 TOGETHER = {"cpu": ("ops.py",), "cuda": ("products*.py",), "ascend": ()}
-# What an Ascend C kernel is, by the functions that its source has.
-ASCEND_FORMS = {"cube": "__cube__|__mix__\\(1", "SIMT": "__simt_vf__", "registers": "__simd_vf__"}
+# What an Ascend C kernel is, by the functions in its source and what that includes, and by products that come first.
+ASCEND_FORMS = {
+    "cube": r"__cube__|__mix__\(1|\bimport (\w+, )*(_products|linear)\b",
+    "SIMT": "__simt_vf__",
+    "registers": "__simd_vf__",
+}
 
 
 def lines_of(path: Path) -> int:
@@ -82,8 +86,21 @@ class Sources:
         own = self.own.get(op, [])
         if self.name != "ascend":
             return FORMS[self.name][0 if own else 1]
-        text = "".join(path.read_text(encoding="utf-8") for path in own if path.suffix == ".cpp")
-        return " + ".join(form for form, sign in ASCEND_FORMS.items() if re.search(sign, text))
+        text = "".join(path.read_text(encoding="utf-8") for path in _with_included(own))
+        return " + ".join(form for form, sign in ASCEND_FORMS.items() if re.search(sign, text)) or "copies"
+
+
+def _with_included(paths: Iterable[Path]) -> Iterator[Path]:
+    """Sources and the shared headers that they include."""
+    todo, seen = list(paths), set[Path]()
+    while todo:
+        path = todo.pop()
+        if path in seen or not path.exists():
+            continue
+        seen.add(path)
+        yield path
+        included = re.findall(r'^#include "(_\w+\.h)"', path.read_text(encoding="utf-8"), re.MULTILINE)
+        todo += [path.parent / name for name in included]
 
 
 def launched(path: Path) -> list[str]:

@@ -1,12 +1,9 @@
 // The vector cores' side of attention: entries to L1, scores to weights, and the sums of chunks.
-//
-// A chunk starts from nothing: it has a peak, a sum of weights and an output of its own, and chunks
-// are merged one after another. So a row's bits depend on its own slots only. While the cube core
-// multiplies a chunk, the vector cores bring the one after the next.
+// While the cube core multiplies a chunk, the vector cores bring the one after the next.
 #pragma once
 
 #include "_attention_cube.h"
-#include "_attention_steps.h"
+#include "_attention_sums.h"
 
 namespace tandem {
 
@@ -31,20 +28,37 @@ struct TwoLists {
   }
 };
 
-// A row, and those of its heads that a block takes at once.
+// A row, those of its heads that a block takes at once, and the chunks of entries that it takes.
 struct Task {
   uint32_t row, first;
   Heads heads;
+  uint32_t start, end;
 
-  // Heads of this vector core, and how many of the task come before them.
-  __aicore__ inline uint32_t own() const { return heads.of(uint32_t(AscendC::GetSubBlockIdx())); }
+  // The heads of this vector core; how many of the task come before them.
   __aicore__ inline uint32_t skipped() const {
     return AscendC::GetSubBlockIdx() == 0 ? 0 : heads.first_half();
   }
+  __aicore__ inline Part part() const {
+    return {row, first + skipped(), heads.of(uint32_t(AscendC::GetSubBlockIdx()))};
+  }
 };
 
-// Rows of this core's heads in UB to the blocks of 16 elements that a
-// matrix of the task's heads has at `base` of L1.
+// What tasks of one chunk leave for merging: outputs f32 [rows, chunks, heads, dim], then peaks and
+// sums f32 [rows, chunks, 2, heads].
+struct Partial {
+  Gm<float> all;
+  uint32_t rows, chunks, heads, dim;
+
+  __aicore__ inline Gm<float> outputs(uint32_t row, uint32_t chunk) const {
+    return all + int64_t(row * chunks + chunk) * heads * dim;
+  }
+  __aicore__ inline Gm<float> numbers(uint32_t row, uint32_t chunk) const {
+    return outputs(rows, 0) + int64_t(row * chunks + chunk) * 2 * heads;
+  }
+};
+
+// Rows of this core's heads in UB to the blocks of 16 elements that a matrix of the task's heads
+// has at `base` of L1.
 __aicore__ inline void send_rows(const AscendC::LocalTensor<bfloat16_t> &from, uint32_t width,
                                  uint32_t base, const Task &task) {
   const uint32_t lines = align_to(task.heads.count, kFractalRows), bytes = 2 * lines * width;
@@ -53,7 +67,7 @@ __aicore__ inline void send_rows(const AscendC::LocalTensor<bfloat16_t> &from, u
   blocks.blockLen = 1;
   blocks.srcGap = 0;
   blocks.dstGap = lines - 1;
-  for (uint32_t head = 0; head < task.own(); ++head) {
+  for (uint32_t head = 0; head < task.part().count; ++head) {
     const uint32_t offset = (task.skipped() + head) * kBlockBytes;
     const AscendC::LocalTensor<bfloat16_t> to(AscendC::TPosition::A1, base + offset,
                                               (bytes - offset) / 2);
@@ -61,114 +75,89 @@ __aicore__ inline void send_rows(const AscendC::LocalTensor<bfloat16_t> &from, u
   }
 }
 
-// Ends: what an op does before and after attention. It has
-//   kBringsQueries      whether it lays the queries in L1, rather than the cube core
-//   room, scratch       bytes of UB of its own, and of those it needs only while it delivers
-//   begin, end          flags before and after all tasks
-//   bring(task, q, rows)  queries to L1, through the rows, which nothing else uses then
-//   deliver(task, rows, scratch)  outputs, bf16 in the rows, to memory
 template <class Ends>
 class AttentionVector {
  public:
-  // UB of a vector core with so many heads: numbers of heads, slots, scores, weights, outputs of a
-  // chunk and their sums, rows of bf16, what the ends and what the gather need.
-  static constexpr uint32_t kNumbers = 8 * 4 * kLanes, kSlots = 2 * 4 * kChunk;
+  using Sums = HeadSums<Ends>;
+  // UB of a vector core with so many heads: their sums, slots, scores, weights, what the gather
+  // needs.
+  static constexpr uint32_t kSlots = 2 * 4 * kChunk;
   __aicore__ static inline UbPlan plan(uint32_t heads, uint32_t dim) {
-    const uint32_t scores = kNumbers + kSlots, sums = 4 * (heads * dim + rows::kStep);
-    const uint32_t scratch = Ends::scratch(heads, dim);
-    return {scores, 4 * heads * kChunk, scores + 10 * heads * kChunk,
-            sums > scratch ? sums : scratch};
+    return {Sums::room(heads, dim) + kSlots, 4 * heads * kChunk, Sums::kNumbers,
+            Sums::output_bytes(heads, dim)};
   }
-  // Pairs of a row are read a register at a time from where they begin, so that the last has room
-  // for one behind it.
-  __aicore__ static inline uint32_t rows_bytes(uint32_t heads, uint32_t dim) {
-    return 2 * rows::whole_steps(heads * dim) + 4 * rows::kStep;
-  }
-  __aicore__ static inline uint32_t rows_base(uint32_t heads, uint32_t dim) {
+  __aicore__ static inline uint32_t gather_base(uint32_t heads, uint32_t dim) {
     const UbPlan all = plan(heads, dim);
-    return all.output + 2 * all.output_bytes;
-  }
-  __aicore__ static inline uint32_t ends_base(uint32_t heads, uint32_t dim) {
-    return rows_base(heads, dim) + rows_bytes(heads, dim);
+    return all.scores + 2 * all.scores_bytes + all.scores_bytes / 2;
   }
   __aicore__ static inline uint32_t room(uint32_t heads, uint32_t dim) {
-    return ends_base(heads, dim) + Ends::room(dim) + EntryGather::room(dim);
+    return gather_base(heads, dim) + EntryGather::room(dim);
   }
 
   __aicore__ inline AttentionVector(uint32_t dim, uint32_t most_heads, const Ends &ends)
       : dim_(dim),
-        most_(most_heads),
         ub_(plan(most_heads, dim)),
-        ends_(ends),
-        gather_(dim, ends_base(most_heads, dim) + Ends::room(dim), AttentionCube::entries_base()) {}
+        sums_(dim, most_heads, ends),
+        gather_(dim, gather_base(most_heads, dim), AttentionCube::entries_base()) {}
 
   __aicore__ inline void begin() {
     gather_.begin();
-    ends_.begin();
-    for (int32_t i = 1; i < 4; ++i) AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(i);
+    sums_.begin();
+    AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID1);
+    AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID2);
     AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID1);
-    AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID2);
   }
   __aicore__ inline void end() {
     gather_.end();
-    ends_.end();
-    for (int32_t i = 1; i < 4; ++i) AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(i);
+    sums_.end();
+    AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID1);
+    AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID2);
     AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID1);
-    AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID2);
   }
 
-  // A task, of the queries and the sinks of all.
+  // A task, of the queries and the sinks of all. Its chunks are merged and delivered, or left in
+  // memory if it has not all of them.
   __aicore__ inline void run(Gm<bfloat16_t> q, const TwoLists &lists, const Task &task,
-                             Gm<float> sink, float scale) {
-    const uint32_t chunks = lists.chunks();
+                             Gm<float> sink, float scale, const Partial &partial) {
     task_ = task;
-    load_sinks(sink);
-    if constexpr (Ends::kBringsQueries) {
-      AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID2);
-      ends_.bring(task_, q, result());
-      AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID2);
+    part_ = task.part();
+    sums_.start(part_, sink);
+    if constexpr (Ends::kBringsQueries) sums_.bring_queries(task, q);
+    const bool whole = task.start == 0 && task.end == lists.chunks();
+    bring(lists, task.start, before_ % 2);
+    if (task.start + 1 < task.end) bring(lists, task.start + 1, (before_ + 1) % 2);
+    for (uint32_t chunk = task.start; chunk < task.end; ++chunk) {
+      const uint32_t which = before_++ % 2;
+      weigh_chunk(which, lists.size(chunk), scale);
+      if (!whole) store_numbers(partial.numbers(task.row, chunk), partial.heads);
+      AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID1);
+      if (chunk + 2 < task.end) bring(lists, chunk + 2, which);
+      if (whole)
+        merge_chunk();
+      else
+        store_output(partial.outputs(task.row, chunk));
     }
-    asc_vf_call<start_sums>(number(kPeaks), number(kTotals));
-    bring(lists, 0);
-    if (chunks > 1) bring(lists, 1);
-    for (uint32_t chunk = 0; chunk < chunks; ++chunk) {
-      weigh_chunk((before_ + chunk) % 2, lists.size(chunk), scale);
-      if (chunk + 2 < chunks) bring(lists, chunk + 2);
-      merge_chunk(chunk == 0);
-    }
-    before_ += chunks;
-    finish();
+    if (whole)
+      sums_.finish();
+    else
+      sums_.leave();
   }
 
  private:
-  enum Number : uint32_t {
-    kPeaks,
-    kTotals,
-    kChunkPeaks,
-    kChunkSums,
-    kKeep,
-    kTake,
-    kSinks,
-    kShares
-  };
-
-  const uint32_t dim_, most_;
+  const uint32_t dim_;
   const UbPlan ub_;
-  Ends ends_;
+  Sums sums_;
   EntryGather gather_;
   Task task_;
-  uint32_t before_ = 0;  // chunks of tasks before this one
+  Part part_;
+  uint32_t before_ = 0;  // chunks weighed
 
   template <class T>
   __aicore__ inline AscendC::LocalTensor<T> buffer(uint32_t offset, uint32_t bytes) const {
     return AscendC::LocalTensor<T>(AscendC::TPosition::VECCALC, offset, bytes / sizeof(T));
   }
-  __aicore__ inline AscendC::LocalTensor<float> numbers(Number which) const {
-    return buffer<float>(which * 4 * kLanes, 4 * kLanes);
-  }
-  __aicore__ inline Ub<float> number(Number which) const { return numbers(which).GetPhyAddr(); }
   __aicore__ inline AscendC::LocalTensor<int32_t> slots(uint32_t which) const {
-    return buffer<int32_t>(kNumbers + which * 4 * kChunk, 4 * kChunk);
+    return buffer<int32_t>(ub_.scores - kSlots + which * 4 * kChunk, 4 * kChunk);
   }
   __aicore__ inline AscendC::LocalTensor<float> scores(uint32_t which) const {
     return buffer<float>(ub_.scores + which * ub_.scores_bytes, ub_.scores_bytes);
@@ -176,30 +165,10 @@ class AttentionVector {
   __aicore__ inline AscendC::LocalTensor<bfloat16_t> weights() const {
     return buffer<bfloat16_t>(ub_.scores + 2 * ub_.scores_bytes, ub_.scores_bytes / 2);
   }
-  __aicore__ inline AscendC::LocalTensor<float> chunk_output() const {
-    return buffer<float>(ub_.output, ub_.output_bytes);
-  }
-  __aicore__ inline AscendC::LocalTensor<float> output() const {
-    return buffer<float>(ub_.output + ub_.output_bytes, ub_.output_bytes);
-  }
-  __aicore__ inline AscendC::LocalTensor<bfloat16_t> result() const {
-    return buffer<bfloat16_t>(rows_base(most_, dim_), rows_bytes(most_, dim_));
-  }
 
-  __aicore__ inline void load_sinks(Gm<float> sink) const {
-    AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID3);
-    if (task_.own() > 0) {
-      AscendC::GlobalTensor<float> from;
-      from.SetGlobalBuffer(sink + task_.first + task_.skipped());
-      rows::load_row(numbers(kSinks), from, 0, task_.own());
-    }
-    AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(EVENT_ID3);
-  }
-
-  // A chunk's slots to UB and its entries to L1. The buffers of a chunk are those of the one before
-  // the last.
-  __aicore__ inline void bring(const TwoLists &lists, uint32_t chunk) {
-    const uint32_t which = (before_ + chunk) % 2, count = lists.size(chunk);
+  // A chunk's slots to UB and its entries to L1.
+  __aicore__ inline void bring(const TwoLists &lists, uint32_t chunk, uint32_t which) {
+    const uint32_t count = lists.size(chunk);
     const Entries &list = lists.list(chunk);
     AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID1 + which);
     if (count > 0) {
@@ -212,46 +181,39 @@ class AttentionVector {
   }
 
   // Scores in UB to weights in L1.
-  __aicore__ inline void weigh_chunk(uint32_t which, uint32_t count, float scale) {
+  __aicore__ inline void weigh_chunk(uint32_t which, uint32_t count, float scale) const {
     AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(EVENT_ID1 + which);
     AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID1);
     AscendC::CrossCoreWaitFlag<2, PIPE_V>(kScoresReady);
     asc_vf_call<weigh>(scores(which).GetPhyAddr(), slots(which).GetPhyAddr(),
-                       weights().GetPhyAddr(), number(kChunkPeaks), number(kChunkSums), task_.own(),
-                       count, scale);
+                       weights().GetPhyAddr(), sums_.chunk_peaks().GetPhyAddr(),
+                       sums_.chunk_sums().GetPhyAddr(), part_.count, count, scale);
     AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID1 + which);
     AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(EVENT_ID1);
     AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(EVENT_ID1);
     send_rows(weights(), kChunk, AttentionCube::weights_base(dim_), task_);
-    AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID1);
     AscendC::CrossCoreSetFlag<2, PIPE_MTE3>(kWeightsOfChunk);
   }
 
-  __aicore__ inline void merge_chunk(bool first) const {
-    asc_vf_call<merge_sums>(number(kPeaks), number(kTotals), number(kChunkPeaks),
-                            number(kChunkSums), number(kKeep), number(kTake), task_.own());
+  __aicore__ inline void merge_chunk() {
+    sums_.merge_numbers(sums_.chunk_peaks().GetPhyAddr(), sums_.chunk_sums().GetPhyAddr());
     AscendC::CrossCoreWaitFlag<2, PIPE_V>(kOutputReady);
-    const Ub<float> sums(output().GetPhyAddr()), chunk(chunk_output().GetPhyAddr());
-    if (first)
-      asc_vf_call<merge_outputs<true>>(sums, chunk, number(kKeep), number(kTake), task_.own(),
-                                       dim_);
-    else
-      asc_vf_call<merge_outputs<false>>(sums, chunk, number(kKeep), number(kTake), task_.own(),
-                                        dim_);
+    sums_.merge_output(sums_.chunk_output().GetPhyAddr());
   }
 
-  __aicore__ inline void finish() {
-    AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(EVENT_ID3);
-    AscendC::WaitFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID2);
-    if (task_.own() > 0) {
-      asc_vf_call<shares_of>(number(kPeaks), number(kTotals), number(kSinks), number(kShares),
-                             task_.own());
-      asc_vf_call<finish_outputs>(output().GetPhyAddr(), number(kShares), result().GetPhyAddr(),
-                                  task_.own(), dim_);
-      ends_.deliver(task_, result(), buffer<uint8_t>(ub_.output, ub_.output_bytes));
-    }
-    AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID3);
-    AscendC::SetFlag<AscendC::HardEvent::MTE3_V>(EVENT_ID2);
+  __aicore__ inline void store_numbers(Gm<float> to, uint32_t heads) const {
+    if (part_.count == 0) return;
+    AscendC::GlobalTensor<float> numbers;
+    numbers.SetGlobalBuffer(to + part_.first);
+    rows::store_row(numbers, 0, sums_.chunk_peaks(), part_.count);
+    rows::store_row(numbers, heads, sums_.chunk_sums(), part_.count);
+  }
+  __aicore__ inline void store_output(Gm<float> to) const {
+    AscendC::CrossCoreWaitFlag<2, PIPE_MTE3>(kOutputReady);
+    if (part_.count == 0) return;
+    AscendC::GlobalTensor<float> outputs;
+    outputs.SetGlobalBuffer(to + int64_t(part_.first) * dim_);
+    rows::store_row(outputs, 0, sums_.chunk_output(), part_.count * dim_);
   }
 };
 

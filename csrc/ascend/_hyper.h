@@ -178,7 +178,7 @@ class TrunkPass {
   __aicore__ inline void streams(Ub<bfloat16_t> in, Ub<bfloat16_t> out, Ub<float> wide,
                                  uint32_t number) {
     const Places places(split_);
-    const Ub<float> numbers(in);
+    const Ub<float> numbers = Ub<float>(in);
     asc_vf_call<pass_streams<M, kMixes, kCollapses, kProjects>>(
         in, in + places.y / 2, numbers + places.post / 4, numbers + places.comb / 4,
         numbers + places.pre / 4, out, out + places.x / 2, wide, Ub<float>(out) + places.sums / 4,

@@ -42,36 +42,51 @@ class RotatedEnds {
 
   // Angles; and codes, scales and what encoding them needs, of all heads as one row, with a scale
   // more that may fill the row up.
-  static constexpr uint32_t room(uint32_t dim) { return 2 * angles_of(dim / 2); }
+  static constexpr uint32_t room(uint32_t dim) { return 2 * 4 * rows::whole_steps(dim / 2); }
   static constexpr uint32_t scratch(uint32_t heads, uint32_t dim) {
     const uint32_t width = heads * dim + Format::kGroup;
     return factors_at(width) + codec::factors_room<Format>(width, codec::kEncodeUnits<Format>);
   }
 
   __aicore__ inline RotatedEnds(Gm<float> cos_sin, Gm<uint8_t> codes, Gm<uint8_t> scales,
-                                uint32_t heads, uint32_t dim, uint32_t turned, uint32_t part)
+                                uint32_t heads, uint32_t dim, uint32_t turned,
+                                uint32_t queries_base)
       : cos_sin_(cos_sin),
         codes_(codes),
         scales_(scales),
         heads_(heads),
         dim_(dim),
         turned_(turned),
-        angles_base_(AttentionVector<RotatedEnds>::ends_base(half_of(part), dim)),
-        queries_base_(AttentionCube::queries_base(dim, part)) {}
+        queries_base_(queries_base) {}
 
-  __aicore__ inline void begin() const {}
   __aicore__ inline void end() const {
     if (brought_ > 0) AscendC::CrossCoreWaitFlag<2, PIPE_MTE3>(kQueriesFree);
   }
 
+  // The angles of a row.
+  __aicore__ inline void prepare(const Part &part, const AscendC::LocalTensor<float> &own) const {
+    const uint32_t pairs = turned_ / 2;
+    AscendC::GlobalTensor<float> both;
+    both.SetGlobalBuffer(cos_sin_ + int64_t(part.row) * turned_);
+    rows::load_row(own, both, 0, pairs);
+    rows::load_row(own[rows::whole_steps(pairs)], both, pairs, pairs);
+  }
+
   __aicore__ inline void bring(const Task &task, Gm<bfloat16_t> q,
-                               const AscendC::LocalTensor<bfloat16_t> &to) {
+                               const AscendC::LocalTensor<bfloat16_t> &to,
+                               const AscendC::LocalTensor<float> &own) {
+    const Part part = task.part();
     AscendC::SetFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID4);
     AscendC::WaitFlag<AscendC::HardEvent::V_MTE2>(EVENT_ID4);
-    if (task.own() > 0) load(task, q, to);
+    if (part.count > 0) {
+      AscendC::GlobalTensor<bfloat16_t> heads;
+      heads.SetGlobalBuffer(q);
+      rows::load_row(to, heads, (int64_t(part.row) * heads_ + part.first) * dim_,
+                     part.count * dim_);
+    }
     AscendC::SetFlag<AscendC::HardEvent::MTE2_V>(EVENT_ID4);
     AscendC::WaitFlag<AscendC::HardEvent::MTE2_V>(EVENT_ID4);
-    rotate<false>(task, to);
+    rotate<false>(to, own, part.count);
     AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(EVENT_ID2);
     AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(EVENT_ID2);
     if (brought_++ > 0) AscendC::CrossCoreWaitFlag<2, PIPE_MTE3>(kQueriesFree);
@@ -79,20 +94,20 @@ class RotatedEnds {
     AscendC::CrossCoreSetFlag<2, PIPE_MTE3>(kQueriesReady);
   }
 
-  __aicore__ inline void deliver(const Task &task, const AscendC::LocalTensor<bfloat16_t> &from,
+  __aicore__ inline void deliver(const Part &part, const AscendC::LocalTensor<bfloat16_t> &from,
+                                 const AscendC::LocalTensor<float> &own,
                                  const AscendC::LocalTensor<uint8_t> &scratch) const {
-    const uint32_t width = task.own() * dim_, count = codec::groups<Format>(width);
-    const uint32_t all = heads_ * dim_, before = (task.first + task.skipped()) * dim_;
+    const uint32_t width = part.count * dim_, all = heads_ * dim_, before = part.first * dim_;
     // The end of a row brings what fills its scales up.
     const uint32_t more = codec::scale_bytes<Format>(all) - codec::groups<Format>(all);
-    const uint32_t stored = count + (before + width == all ? more : 0);
-    rotate<true>(task, from);
+    const uint32_t stored = codec::groups<Format>(width) + (before + width == all ? more : 0);
+    rotate<true>(from, own, part.count);
     encode(from, scratch, width, stored);
     AscendC::SetFlag<AscendC::HardEvent::V_MTE3>(EVENT_ID2);
     AscendC::WaitFlag<AscendC::HardEvent::V_MTE3>(EVENT_ID2);
     AscendC::GlobalTensor<uint8_t> codes, scales;
-    codes.SetGlobalBuffer(codes_ + int64_t(task.row) * all + before);
-    scales.SetGlobalBuffer(scales_ + int64_t(task.row) * codec::scale_bytes<Format>(all) +
+    codes.SetGlobalBuffer(codes_ + int64_t(part.row) * all + before);
+    scales.SetGlobalBuffer(scales_ + int64_t(part.row) * codec::scale_bytes<Format>(all) +
                            codec::groups<Format>(before));
     rows::store_row(codes, 0, scratch, width);
     rows::store_row(scales, 0, scratch[scales_at(width)], stored);
@@ -101,10 +116,9 @@ class RotatedEnds {
  private:
   const Gm<float> cos_sin_;
   const Gm<uint8_t> codes_, scales_;
-  const uint32_t heads_, dim_, turned_, angles_base_, queries_base_;
+  const uint32_t heads_, dim_, turned_, queries_base_;
   uint32_t brought_ = 0;
 
-  static constexpr uint32_t angles_of(uint32_t pairs) { return 4 * rows::whole_steps(pairs); }
   static constexpr uint32_t scales_at(uint32_t width) { return codec::codes_room<Format>(width); }
   static constexpr uint32_t sizes_at(uint32_t width) {
     return scales_at(width) + codec::scales_room<Format>(width);
@@ -113,31 +127,14 @@ class RotatedEnds {
     return sizes_at(width) + codec::sizes_room<Format>(width + Format::kGroup);
   }
 
-  __aicore__ inline AscendC::LocalTensor<float> angles(uint32_t which) const {
-    const uint32_t bytes = angles_of(turned_ / 2);
-    return AscendC::LocalTensor<float>(AscendC::TPosition::VECCALC, angles_base_ + which * bytes,
-                                       bytes / 4);
-  }
-
-  __aicore__ inline void load(const Task &task, Gm<bfloat16_t> q,
-                              const AscendC::LocalTensor<bfloat16_t> &to) const {
-    AscendC::GlobalTensor<bfloat16_t> heads;
-    heads.SetGlobalBuffer(q);
-    const int64_t first = int64_t(task.row) * heads_ + task.first + task.skipped();
-    rows::load_row(to, heads, first * dim_, task.own() * dim_);
-    AscendC::GlobalTensor<float> both;
-    both.SetGlobalBuffer(cos_sin_);
-    for (uint32_t which = 0; which < 2; ++which)
-      rows::load_row(angles(which), both, int64_t(task.row) * turned_ + which * (turned_ / 2),
-                     turned_ / 2);
-  }
-
   template <bool inverse>
-  __aicore__ inline void rotate(const Task &task,
-                                const AscendC::LocalTensor<bfloat16_t> &heads) const {
-    const Ub<uint32_t> pairs(heads.GetPhyAddr());
-    asc_vf_call<rotate_heads<inverse>>(pairs + (dim_ - turned_) / 2, angles(0).GetPhyAddr(),
-                                       angles(1).GetPhyAddr(), task.own(), dim_ / 2, turned_ / 2);
+  __aicore__ inline void rotate(const AscendC::LocalTensor<bfloat16_t> &heads,
+                                const AscendC::LocalTensor<float> &own, uint32_t count) const {
+    const uint32_t pairs = turned_ / 2;
+    const Ub<uint32_t> all(heads.GetPhyAddr());
+    const Ub<float> cosines(own.GetPhyAddr());
+    asc_vf_call<rotate_heads<inverse>>(all + (dim_ / 2 - pairs), cosines,
+                                       cosines + rows::whole_steps(pairs), count, dim_ / 2, pairs);
   }
 
   __aicore__ inline void encode(const AscendC::LocalTensor<bfloat16_t> &from,
@@ -159,31 +156,51 @@ class RotatedEnds {
 __global__ __mix__(1, 2) void attn_block_kernel(
     Gm<bfloat16_t> q, Gm<float> cos_sin, Gm<uint8_t> window, Gm<int32_t> window_slots,
     Gm<uint8_t> main, Gm<int32_t> main_slots, Gm<float> sink, Gm<uint8_t> codes, Gm<uint8_t> scales,
-    uint32_t rows, uint32_t heads, uint32_t dim, uint32_t turned, uint32_t window_count,
-    uint32_t main_count, int32_t window_format, int32_t main_format, float scale, uint32_t part,
-    uint32_t blocks, uint32_t l0_bytes) {
+    Gm<float> partial, uint32_t rows, uint32_t heads, uint32_t dim, uint32_t turned,
+    uint32_t window_count, uint32_t main_count, int32_t window_format, int32_t main_format,
+    float scale, uint32_t part, uint32_t blocks, uint32_t l0_bytes, uint32_t split) {
   const AttentionShape s{rows,         heads,      dim,           part,        blocks, l0_bytes,
-                         window_count, main_count, window_format, main_format, scale};
-  attend(q, Caches{window, window_slots, main, main_slots}, sink, s,
-         RotatedEnds(cos_sin, codes, scales, heads, dim, turned, part));
+                         window_count, main_count, window_format, main_format, scale,  split};
+  attend(q, Caches{window, window_slots, main, main_slots}, sink, partial, s,
+         RotatedEnds(cos_sin, codes, scales, heads, dim, turned,
+                     AttentionCube::queries_base(dim, part)));
+}
+
+__global__ __vector__ void attn_block_merge_kernel(Gm<float> partial, Gm<float> cos_sin,
+                                                   Gm<float> sink, Gm<uint8_t> codes,
+                                                   Gm<uint8_t> scales, uint32_t rows,
+                                                   uint32_t heads, uint32_t dim, uint32_t turned,
+                                                   uint32_t chunks, uint32_t tile_heads,
+                                                   uint32_t tile_chunks) {
+  const Partial left{partial, rows, chunks, heads, dim};
+  const RotatedEnds ends(cos_sin, codes, scales, heads, dim, turned, 0);
+  ChunkMerger<RotatedEnds>(left, {tile_heads, tile_chunks}, ends).run(sink);
 }
 
 int32_t tandem_ascend_attn_block(const tandem_ascend_device *device, void *stream,
                                  const uint16_t *q, const float *cos_sin, const uint8_t *window,
                                  const int32_t *window_slots, const uint8_t *main,
                                  const int32_t *main_slots, const float *sink, uint8_t *codes,
-                                 uint8_t *scales, int64_t T, int32_t heads, int32_t dim,
-                                 int32_t turned, int32_t window_count, int32_t main_count,
-                                 int32_t window_format, int32_t main_format, float scale) {
+                                 uint8_t *scales, float *partial, int64_t T, int32_t heads,
+                                 int32_t dim, int32_t turned, int32_t window_count,
+                                 int32_t main_count, int32_t window_format, int32_t main_format,
+                                 float scale) {
   if (dim % 32 != 0 || turned < 2 || turned > dim || turned % 2 != 0) return TANDEM_BAD_VALUE;
   const AttentionSizes sizes{T, heads, dim, window_count, main_count, window_format, main_format};
-  const Dealt dealt = deal<RotatedEnds>(*device, sizes);
+  const Dealt dealt = deal<RotatedEnds>(*device, sizes, partial != nullptr);
   if (dealt.status != TANDEM_OK || T == 0) return dealt.status;
-  return TANDEM_LAUNCH(
+  const int32_t status = TANDEM_LAUNCH(
       attn_block_kernel, dealt.blocks, stream, gm_cast<bfloat16_t>(q), gm_cast<float>(cos_sin),
       gm_cast<uint8_t>(window), gm_cast<int32_t>(window_slots), gm_cast<uint8_t>(main),
       gm_cast<int32_t>(main_slots), gm_cast<float>(sink), gm_cast<uint8_t>(codes),
-      gm_cast<uint8_t>(scales), uint32_t(T), uint32_t(heads), uint32_t(dim), uint32_t(turned),
-      uint32_t(window_count), uint32_t(main_count), window_format, main_format, scale, dealt.part,
-      dealt.blocks, uint32_t(device->l0a_bytes));
+      gm_cast<uint8_t>(scales), gm_cast<float>(partial), uint32_t(T), uint32_t(heads),
+      uint32_t(dim), uint32_t(turned), uint32_t(window_count), uint32_t(main_count), window_format,
+      main_format, scale, dealt.part, dealt.blocks, uint32_t(device->l0a_bytes),
+      uint32_t(partial != nullptr));
+  if (status != TANDEM_OK || partial == nullptr) return status;
+  return TANDEM_LAUNCH(attn_block_merge_kernel, dealt.merge_blocks, stream, gm_cast<float>(partial),
+                       gm_cast<float>(cos_sin), gm_cast<float>(sink), gm_cast<uint8_t>(codes),
+                       gm_cast<uint8_t>(scales), uint32_t(T), uint32_t(heads), uint32_t(dim),
+                       uint32_t(turned), uint32_t(sizes.chunks()), dealt.tile.heads,
+                       dealt.tile.chunks);
 }

@@ -5,7 +5,12 @@
 
 namespace {
 
-__global__ __vector__ void hc_collapse_kernel(hyper::Operands operands, hyper::Split split) {
+__global__ __vector__ void hc_collapse_kernel(Gm<bfloat16_t> trunk, Gm<float> pre, Gm<bfloat16_t> x,
+                                              hyper::Split split) {
+  hyper::Operands operands{};
+  operands.trunk = trunk;
+  operands.pre = pre;
+  operands.x = x;
   hyper::TrunkPass<false, true, false>().run(operands, split);
 }
 
@@ -20,10 +25,7 @@ int32_t tandem_ascend_hc_collapse(const tandem_ascend_device *device, void *stre
       1};
   if (int32_t status = hyper::check_split<false, true, false>(device, split)) return status;
   if (rows == 0) return TANDEM_OK;
-  hyper::Operands operands{};
-  operands.trunk = gm_cast<bfloat16_t>(trunk);
-  operands.pre = gm_cast<float>(pre);
-  operands.x = gm_cast<bfloat16_t>(x);
-  return TANDEM_LAUNCH(hc_collapse_kernel, hyper::pass_blocks(device, split), stream, operands,
+  return TANDEM_LAUNCH(hc_collapse_kernel, hyper::pass_blocks(device, split), stream,
+                       gm_cast<bfloat16_t>(trunk), gm_cast<float>(pre), gm_cast<bfloat16_t>(x),
                        split);
 }

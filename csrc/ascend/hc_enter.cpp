@@ -6,13 +6,25 @@
 
 namespace {
 
-__global__ __vector__ void hc_enter_pass_kernel(hyper::Operands operands, hyper::Split split) {
+__global__ __vector__ void hc_enter_pass_kernel(Gm<bfloat16_t> trunk, Gm<float> pre, Gm<float> fn,
+                                                Gm<bfloat16_t> x, Gm<float> partial,
+                                                hyper::Split split) {
+  hyper::Operands operands{};
+  operands.trunk = trunk;
+  operands.pre = pre;
+  operands.fn = fn;
+  operands.x = x;
+  operands.partial = partial;
   hyper::TrunkPass<false, true, true>().run(operands, split);
 }
 
-__global__ __vector__ void hc_enter_kernel(hyper::Coefficients coefficients, hyper::Mixing mixing,
-                                           norm::Operands operands, uint32_t width) {
-  hyper::finish(coefficients, mixing, operands, width);
+__global__ __vector__ void hc_enter_kernel(Gm<float> partial, Gm<float> base, Gm<float> scale,
+                                           Gm<float> pre, Gm<float> post, Gm<float> comb,
+                                           Gm<bfloat16_t> x, Gm<float> norm_weight,
+                                           Gm<uint8_t> codes, Gm<uint8_t> scales,
+                                           hyper::Mixing mixing, uint32_t width) {
+  hyper::finish({partial, base, scale, pre, post, comb}, mixing, {x, norm_weight, x, codes, scales},
+                width);
 }
 
 }  // namespace
@@ -32,20 +44,15 @@ int32_t tandem_ascend_hc_enter(const tandem_ascend_device *device, void *stream,
   const hyper::Mixing mixing = hyper::mixing_of(split, mixed, norm_eps, hc_eps, iterations);
   if (int32_t status = hyper::check_finish(device, mixing, split.width)) return status;
   if (rows == 0) return TANDEM_OK;
-  hyper::Operands operands{};
-  operands.trunk = gm_cast<bfloat16_t>(trunk);
-  operands.pre = gm_cast<float>(pre_prev);
-  operands.fn = gm_cast<float>(fn);
-  operands.x = gm_cast<bfloat16_t>(x);
-  operands.partial = gm_cast<float>(partial);
+  const Gm<float> sums = gm_cast<float>(partial);
+  const Gm<bfloat16_t> collapsed = gm_cast<bfloat16_t>(x);
   if (int32_t status = TANDEM_LAUNCH(hc_enter_pass_kernel, hyper::pass_blocks(device, split),
-                                     stream, operands, split))
+                                     stream, gm_cast<bfloat16_t>(trunk), gm_cast<float>(pre_prev),
+                                     gm_cast<float>(fn), collapsed, sums, split))
     return status;
-  const hyper::Coefficients coefficients{operands.partial,      gm_cast<float>(base),
-                                         gm_cast<float>(scale), gm_cast<float>(pre),
-                                         gm_cast<float>(post),  gm_cast<float>(comb)};
-  const norm::Operands normed{operands.x, gm_cast<float>(norm_weight), operands.x,
-                              gm_cast<uint8_t>(codes), gm_cast<uint8_t>(scales)};
-  return TANDEM_LAUNCH(hc_enter_kernel, hyper::finish_blocks(device, mixing), stream, coefficients,
-                       mixing, normed, split.width);
+  return TANDEM_LAUNCH(hc_enter_kernel, hyper::finish_blocks(device, mixing), stream, sums,
+                       gm_cast<float>(base), gm_cast<float>(scale), gm_cast<float>(pre),
+                       gm_cast<float>(post), gm_cast<float>(comb), collapsed,
+                       gm_cast<float>(norm_weight), gm_cast<uint8_t>(codes),
+                       gm_cast<uint8_t>(scales), mixing, split.width);
 }

@@ -7,14 +7,21 @@ namespace {
 
 using namespace AscendC;
 
-__global__ __vector__ void hc_mix_pass_kernel(hyper::Operands operands, hyper::Split split) {
+__global__ __vector__ void hc_mix_pass_kernel(Gm<bfloat16_t> trunk, Gm<float> fn, Gm<float> partial,
+                                              hyper::Split split) {
+  hyper::Operands operands{};
+  operands.trunk = trunk;
+  operands.fn = fn;
+  operands.partial = partial;
   hyper::TrunkPass<false, false, true>().run(operands, split);
 }
 
-__global__ __vector__ void hc_mix_kernel(hyper::Coefficients operands, hyper::Mixing mixing) {
+__global__ __vector__ void hc_mix_kernel(Gm<float> partial, Gm<float> base, Gm<float> scale,
+                                         Gm<float> pre, Gm<float> post, Gm<float> comb,
+                                         hyper::Mixing mixing) {
   TPipe pipe;
   hyper::MixRows mix;
-  mix.init(pipe, operands, mixing);
+  mix.init(pipe, {partial, base, scale, pre, post, comb}, mixing);
   mix.run(GetBlockIdx(), GetBlockNum());
 }
 
@@ -34,16 +41,11 @@ int32_t tandem_ascend_hc_mix(const tandem_ascend_device *device, void *stream,
   if (!mixing.valid()) return TANDEM_BAD_VALUE;
   if (!::rows::fits(device, mixing.total())) return TANDEM_TOO_LARGE;
   if (rows == 0) return TANDEM_OK;
-  hyper::Operands operands{};
-  operands.trunk = gm_cast<bfloat16_t>(trunk);
-  operands.fn = gm_cast<float>(fn);
-  operands.partial = gm_cast<float>(partial);
+  const Gm<float> sums = gm_cast<float>(partial);
   if (int32_t status = TANDEM_LAUNCH(hc_mix_pass_kernel, hyper::pass_blocks(device, split), stream,
-                                     operands, split))
+                                     gm_cast<bfloat16_t>(trunk), gm_cast<float>(fn), sums, split))
     return status;
-  const hyper::Coefficients coefficients{operands.partial,      gm_cast<float>(base),
-                                         gm_cast<float>(scale), gm_cast<float>(pre),
-                                         gm_cast<float>(post),  gm_cast<float>(comb)};
-  return TANDEM_LAUNCH(hc_mix_kernel, ::rows::row_blocks(device, mixing.tasks()), stream,
-                       coefficients, mixing);
+  return TANDEM_LAUNCH(hc_mix_kernel, ::rows::row_blocks(device, mixing.tasks()), stream, sums,
+                       gm_cast<float>(base), gm_cast<float>(scale), gm_cast<float>(pre),
+                       gm_cast<float>(post), gm_cast<float>(comb), mixing);
 }

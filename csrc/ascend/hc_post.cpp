@@ -5,7 +5,15 @@
 
 namespace {
 
-__global__ __vector__ void hc_post_kernel(hyper::Operands operands, hyper::Split split) {
+__global__ __vector__ void hc_post_kernel(Gm<bfloat16_t> y, Gm<bfloat16_t> trunk, Gm<float> post,
+                                          Gm<float> comb, Gm<bfloat16_t> mixed,
+                                          hyper::Split split) {
+  hyper::Operands operands{};
+  operands.trunk = trunk;
+  operands.y = y;
+  operands.post = post;
+  operands.comb = comb;
+  operands.mixed = mixed;
   hyper::TrunkPass<true, false, false>().run(operands, split);
 }
 
@@ -20,11 +28,7 @@ int32_t tandem_ascend_hc_post(const tandem_ascend_device *device, void *stream, 
       1};
   if (int32_t status = hyper::check_split<true, false, false>(device, split)) return status;
   if (rows == 0) return TANDEM_OK;
-  hyper::Operands operands{};
-  operands.trunk = gm_cast<bfloat16_t>(trunk);
-  operands.y = gm_cast<bfloat16_t>(y);
-  operands.post = gm_cast<float>(post);
-  operands.comb = gm_cast<float>(comb);
-  operands.mixed = gm_cast<bfloat16_t>(mixed);
-  return TANDEM_LAUNCH(hc_post_kernel, hyper::pass_blocks(device, split), stream, operands, split);
+  return TANDEM_LAUNCH(hc_post_kernel, hyper::pass_blocks(device, split), stream,
+                       gm_cast<bfloat16_t>(y), gm_cast<bfloat16_t>(trunk), gm_cast<float>(post),
+                       gm_cast<float>(comb), gm_cast<bfloat16_t>(mixed), split);
 }

@@ -7,13 +7,21 @@
 
 namespace {
 
-__global__ __vector__ void hc_step_pass_kernel(hyper::Operands operands, hyper::Split split) {
-  hyper::TrunkPass<true, true, true>().run(operands, split);
+__global__ __vector__ void hc_step_pass_kernel(Gm<bfloat16_t> trunk, Gm<bfloat16_t> y,
+                                               Gm<float> post, Gm<float> comb, Gm<float> pre,
+                                               Gm<float> fn, Gm<bfloat16_t> mixed, Gm<bfloat16_t> x,
+                                               Gm<float> partial, hyper::Split split) {
+  hyper::TrunkPass<true, true, true>().run({trunk, y, post, comb, pre, fn, mixed, x, partial},
+                                           split);
 }
 
-__global__ __vector__ void hc_step_kernel(hyper::Coefficients coefficients, hyper::Mixing mixing,
-                                          norm::Operands operands, uint32_t width) {
-  hyper::finish(coefficients, mixing, operands, width);
+__global__ __vector__ void hc_step_kernel(Gm<float> partial, Gm<float> base, Gm<float> scale,
+                                          Gm<float> pre, Gm<float> post, Gm<float> comb,
+                                          Gm<bfloat16_t> x, Gm<float> norm_weight,
+                                          Gm<uint8_t> codes, Gm<uint8_t> scales,
+                                          hyper::Mixing mixing, uint32_t width) {
+  hyper::finish({partial, base, scale, pre, post, comb}, mixing, {x, norm_weight, x, codes, scales},
+                width);
 }
 
 }  // namespace
@@ -34,18 +42,17 @@ int32_t tandem_ascend_hc_step(const tandem_ascend_device *device, void *stream, 
   const hyper::Mixing mixing = hyper::mixing_of(split, mixed, norm_eps, hc_eps, iterations);
   if (int32_t status = hyper::check_finish(device, mixing, split.width)) return status;
   if (rows == 0) return TANDEM_OK;
-  const hyper::Operands operands{
-      gm_cast<bfloat16_t>(trunk), gm_cast<bfloat16_t>(y),   gm_cast<float>(post_prev),
-      gm_cast<float>(comb_prev),  gm_cast<float>(pre_prev), gm_cast<float>(fn),
-      gm_cast<bfloat16_t>(left),  gm_cast<bfloat16_t>(x),   gm_cast<float>(partial)};
+  const Gm<float> sums = gm_cast<float>(partial);
+  const Gm<bfloat16_t> collapsed = gm_cast<bfloat16_t>(x);
   if (int32_t status = TANDEM_LAUNCH(hc_step_pass_kernel, hyper::pass_blocks(device, split), stream,
-                                     operands, split))
+                                     gm_cast<bfloat16_t>(trunk), gm_cast<bfloat16_t>(y),
+                                     gm_cast<float>(post_prev), gm_cast<float>(comb_prev),
+                                     gm_cast<float>(pre_prev), gm_cast<float>(fn),
+                                     gm_cast<bfloat16_t>(left), collapsed, sums, split))
     return status;
-  const hyper::Coefficients coefficients{operands.partial,      gm_cast<float>(base),
-                                         gm_cast<float>(scale), gm_cast<float>(pre),
-                                         gm_cast<float>(post),  gm_cast<float>(comb)};
-  const norm::Operands normed{operands.x, gm_cast<float>(norm_weight), operands.x,
-                              gm_cast<uint8_t>(codes), gm_cast<uint8_t>(scales)};
-  return TANDEM_LAUNCH(hc_step_kernel, hyper::finish_blocks(device, mixing), stream, coefficients,
-                       mixing, normed, split.width);
+  return TANDEM_LAUNCH(hc_step_kernel, hyper::finish_blocks(device, mixing), stream, sums,
+                       gm_cast<float>(base), gm_cast<float>(scale), gm_cast<float>(pre),
+                       gm_cast<float>(post), gm_cast<float>(comb), collapsed,
+                       gm_cast<float>(norm_weight), gm_cast<uint8_t>(codes),
+                       gm_cast<uint8_t>(scales), mixing, split.width);
 }

@@ -7,11 +7,12 @@ namespace {
 
 using namespace AscendC;
 
-__global__ __vector__ void rms_norm_kernel(norm::Operands operands, int64_t count, uint32_t width,
-                                           float eps) {
+__global__ __vector__ void rms_norm_kernel(Gm<bfloat16_t> x, Gm<float> weight, Gm<bfloat16_t> y,
+                                           Gm<uint8_t> codes, Gm<uint8_t> scales, int64_t count,
+                                           uint32_t width, float eps) {
   TPipe pipe;
   norm::NormRows work;
-  work.init(pipe, operands, count, width, eps);
+  work.init(pipe, {x, weight, y, codes, scales}, count, width, eps);
   const rows::Share share = rows::share_of(count);
   work.run(share.first, share.end, 1);
 }
@@ -27,9 +28,8 @@ int32_t tandem_ascend_rms_norm(const tandem_ascend_device *device, void *stream,
   if (!::rows::fits(device, norm::Sizes(uint32_t(width), weight != nullptr, quantised).total()))
     return TANDEM_TOO_LARGE;
   if (rows == 0) return TANDEM_OK;
-  const norm::Operands operands{gm_cast<bfloat16_t>(x), gm_cast<float>(weight),
-                                gm_cast<bfloat16_t>(y), gm_cast<uint8_t>(codes),
-                                gm_cast<uint8_t>(scales)};
-  return TANDEM_LAUNCH(rms_norm_kernel, ::rows::row_blocks(device, rows), stream, operands, rows,
-                       uint32_t(width), eps);
+  return TANDEM_LAUNCH(rms_norm_kernel, ::rows::row_blocks(device, rows), stream,
+                       gm_cast<bfloat16_t>(x), gm_cast<float>(weight), gm_cast<bfloat16_t>(y),
+                       gm_cast<uint8_t>(codes), gm_cast<uint8_t>(scales), rows, uint32_t(width),
+                       eps);
 }

@@ -1,4 +1,4 @@
-"""Attention on the emulated device at official widths, and the bits of a row however its heads are dealt out."""
+"""Attention on the emulated device at official widths, and the bits of a row however its chunks are dealt out."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.ascend_counts import counted
 
-from tandem.backends.ascend.kernels import attn_block, quantize, rope, sparse_attn
+from tandem.backends.ascend import table
+from tandem.backends.ascend.kernels import _tiles, attn_block, quantize, rope, sparse_attn
+from tandem.backends.ascend.plan import EMULATED, Device
 from tandem.contract.backend import Backend
 from tandem.contract.cases import Draw, materialise
 from tandem.contract.types import KVCache, QFormat
@@ -40,10 +43,13 @@ def entries(cache: KVCache, slots: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("heads", "dim", "window", "main", "rows"),
-    [(64, 512, 128, 512, 2), (40, 512, 128, 100, 1), (130, 64, 8, 8, 3), (1, 32, 70, 0, 2)],
+    [(64, 512, 128, 512, 1), (40, 512, 128, 100, 2), (130, 64, 8, 8, 3), (1, 32, 70, 0, 2), (1, 32, 70, 0, 1)],
 )
 def test_values(ascend: Backend, heads: int, dim: int, window: int, main: int, rows: int) -> None:
-    """Parts of heads, widths that L0 holds in one step and in several, lists that fill their chunks and that do not."""
+    """Parts of heads, widths that L0 holds in one step and in several, lists that fill their chunks and that do not.
+
+    One row is dealt out by chunks, more of which than UB holds at a time.
+    """
     given = materialise(arguments(heads, dim, window, main, rows), ascend, 0)
     got = sparse_attn.sparse_attn(**given).to(torch.float64)
     keys, slots = entries(given["window"], given["window_slots"]), given["window_slots"]
@@ -55,13 +61,40 @@ def test_values(ascend: Backend, heads: int, dim: int, window: int, main: int, r
     assert float((got - exact).abs().max()) <= 2.0**-8 * float(exact.abs().max())
 
 
-def test_a_rows_bits_do_not_depend_on_how_heads_are_dealt_out(ascend: Backend) -> None:
-    """One row is cut into parts of few heads, several are not."""
+@pytest.mark.parametrize("op", ["sparse_attn", "attn_block"])
+def test_a_rows_bits_do_not_depend_on_how_chunks_are_dealt_out(
+    ascend: Backend, monkeypatch: pytest.MonkeyPatch, op: str
+) -> None:
+    """Whole rows to a task; then a chunk to a task, on as many cores as a device has."""
     given = materialise(arguments(64, 64, 40, 90, 5), ascend, 0)
-    whole = sparse_attn.sparse_attn(**given)
-    for row in range(5):
-        cut = {name: given[name][row : row + 1].contiguous() for name in ("q", "window_slots", "main_slots")}
-        assert (sparse_attn.sparse_attn(**(given | cut)).view(torch.int16) == whole[row].view(torch.int16)).all()
+    if op == "attn_block":
+        given["cos_sin"] = materialise({"cos_sin": Draw(7).cos_sin(5, 16)}, ascend, 0)["cos_sin"]
+    run = table.implementations()[op]
+    whole = run(**given)
+    monkeypatch.setattr(_tiles, "device", lambda q: Device(36, 72))
+    dealt = run(**given)
+    if op == "attn_block":
+        assert (dealt.scale == whole.scale).all()
+        whole, dealt = whole.data, dealt.data
+    assert (dealt.view(torch.uint8) == whole.view(torch.uint8)).all()
+
+
+@pytest.mark.parametrize("turned", [0, 64])
+def test_the_plan_of_dealt_chunks_is_what_the_kernels_do(ascend: Backend, turned: int) -> None:
+    given = materialise(arguments(64, 512, 128, 512, 1), ascend, 0)
+    given["window_slots"], given["main_slots"] = given["window_slots"].clamp(min=1), given["main_slots"].clamp(min=1)
+    op = attn_block if turned else sparse_attn
+    name = op.__name__.rsplit(".", 1)[-1]
+    if turned:
+        given["cos_sin"] = materialise({"cos_sin": Draw(7).cos_sin(1, turned)}, ascend, 0)["cos_sin"]
+    with counted() as launches:
+        op.OPS[name](**given)
+    stated = op.PLAN[name](EMULATED, **given)
+    assert [(plan.kind, plan.blocks) for plan in stated] == [(one.kind, one.blocks) for one in launches]
+    for plan, one in zip(stated, launches, strict=True):
+        for told, counts in ((plan.written, one.written), (plan.ub, one.ub), (plan.l1, one.l1)):
+            assert told == pytest.approx(counts, rel=0.1)
+        assert one.distinct_read <= 1.1 * plan.read <= 1.2 * one.read
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,16 @@ from typing import Any
 
 import torch
 
-from tandem.backends.ascend.kernels import _entries, _rows
+from tandem.backends.ascend.kernels import _entries, _rows, _tiles
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import KVCache, KVLayout, QFormat
 
 Tensor = torch.Tensor
 CHUNK, MOST_HEADS, FRACTAL_ROWS = 64, 64, 16
-WHY = "what several rows of a step select is read once for each of them; the least counts it once"
+WHY = (
+    "what several rows of a step select is read once for each of them, the least counts it once; few rows are dealt "
+    "out by chunks, which leave f32 sums that fit the second-level cache"
+)
 
 
 def chunks(count: int) -> int:
@@ -55,37 +58,78 @@ def layouts(
     return found
 
 
-def _ends(heads: int, dim: int, parts: int, turned: int) -> tuple[int, int, int]:
-    """Of a row: bytes read, bytes written, and bytes of UB, before and after attention.  ``turned``: 0 for none."""
+def spans(device: Device, rows: int, heads: int, lists: list[tuple[KVLayout, int]]) -> int:
+    """Tasks that the chunks of a row are dealt to, one each if half of the cube cores or more have no row, else 1."""
+    number = sum(chunks(count) for _, count in lists)
+    return number if number > 1 and 0 < 2 * rows * -(-heads // MOST_HEADS) <= device.cube_cores else 1
+
+
+def partial(q: Tensor, lists: list[tuple[KVLayout, int]]) -> Tensor | None:
+    """What tasks of one chunk leave, or None where a task has all of a row."""
+    rows, heads, dim = q.shape
+    number = spans(_tiles.device(q), rows, heads, lists)
+    return None if number == 1 else torch.empty(rows * number * heads * (dim + 2), dtype=torch.float32, device=q.device)
+
+
+def _before(heads: int, dim: int, parts: int, turned: int) -> tuple[int, int]:
+    """Of a row, before attention: bytes read, and of UB.  ``turned``: 0 where queries go to L1 as they are."""
+    queries = 2 * heads * dim
+    if not turned:
+        return queries, 0
+    # Queries come, are rotated and go to L1, by the angles that both vector cores of a part have.
+    return queries + 4 * turned * parts, 2 * queries + 8 * turned * parts + _rotated(heads, turned)
+
+
+def _after(heads: int, dim: int, parts: int, turned: int) -> tuple[int, int]:
+    """After it: bytes written, and of UB."""
     result = 2 * heads * dim
     if not turned:
-        return result, result, 2 * result  # queries go to L1; outputs are stored to UB and read from it
-    angles = 4 * turned * parts
+        return result, 2 * result
     encoded = _rows.quantised_bytes(1, heads * dim, QFormat.MXFP8)
-    registers = heads * (_rows.steps(turned // 2) * _rows.STEP * 4 + 2 * turned)
-    # Queries come, are rotated and go to L1; outputs are written, rotated, encoded and leave as codes.
-    ub = 2 * result + 2 * registers + 6 * angles + result + _rows.encode_ub(heads * dim, QFormat.MXFP8, 2) + encoded
-    return result + angles, encoded, ub
+    ub = result + _rotated(heads, turned) + _rows.encode_ub(heads * dim, QFormat.MXFP8, 2) + encoded
+    return encoded, ub + 4 * turned * parts
+
+
+def _rotated(heads: int, turned: int) -> int:
+    """Bytes of UB."""
+    return heads * (_rows.steps(turned // 2) * _rows.STEP * 4 + 2 * turned)
+
+
+def _merge(device: Device, rows: int, heads: int, dim: int, number: int, turned: int) -> Plan:
+    """The second launch of split rows, over heads of rows."""
+    each = min(-(-rows * heads // device.vector_cores), heads, MOST_HEADS)
+    parts = -(-heads // each)
+    left = number * heads * 4 * (dim + 2)
+    written, around = _after(heads, dim, parts, turned)
+    read = left + 4 * heads + 4 * turned * parts
+    ub = left + 4 * turned * parts + heads * (number * 12 + 4) * dim + around
+    tasks = rows * parts
+    return Plan("vector", tasks, min(tasks, device.vector_cores), rows * read, rows * written, ub=rows * ub)
 
 
 def plan(device: Device, rows: int, heads: int, lists: list[tuple[KVLayout, int]], turned: int = 0) -> list[Plan]:
-    """One launch; every slot is counted as held.  ``lists``: layouts of caches, and slots of a row in each."""
+    """Every slot is counted as held.  ``lists``: layouts of caches, and slots of a row in each."""
     if not rows:
         return []
-    dim, part = lists[0][0].dim, min(heads, MOST_HEADS)
-    while part >= 2 * FRACTAL_ROWS and rows * -(-heads // part) < device.cube_cores:
-        part //= 2
-    parts = -(-heads // part)
-    tasks, blocks = rows * parts, min(rows * parts, device.cube_cores)
-    number = max(1, sum(chunks(count) for _, count in lists))
+    dim, part, split = lists[0][0].dim, min(heads, MOST_HEADS), spans(device, rows, heads, lists)
+    parts, number = -(-heads // part), max(1, sum(chunks(count) for _, count in lists))
+    tasks = rows * parts * split
     slots = sum(4 * count for _, count in lists)
     brought = [gathered(*each) for each in lists]
-    read, written, around = _ends(heads, dim, parts, turned)
+    read, before = _before(heads, dim, parts, turned)
     read += parts * (slots + sum(entries for entries, _ in brought)) + 4 * heads
-    whole = parts * _up(part, FRACTAL_ROWS)
-    # Scores, weights, outputs of a chunk and their sums; then the result.
-    ub = parts * (sum(part for _, part in brought) + 2 * slots) + heads * (number * (12 * CHUNK + 16 * dim) + 4 * dim)
+    # Scores, weights and outputs of a chunk.
+    ub = parts * (sum(part for _, part in brought) + 2 * slots) + heads * number * (12 * CHUNK + 4 * dim)
     steps = -(-dim // (device.l0b_bytes // 4 // CHUNK))
-    l1 = 2 * heads * dim + number * (6 * parts * CHUNK * dim + 2 * heads * CHUNK)
-    l1 += number * 2 * whole * (dim + steps * CHUNK)
-    return [Plan("mixed", tasks, blocks, rows * read, rows * written, ub=rows * (ub + around), l1=rows * l1)]
+    l1 = 2 * heads * dim * split + number * (6 * parts * CHUNK * dim + 2 * heads * CHUNK)
+    l1 += number * 2 * parts * _up(part, FRACTAL_ROWS) * (dim + steps * CHUNK)
+    blocks = min(tasks, device.cube_cores)
+    if split > 1:
+        left = number * heads * 4 * (dim + 2)
+        ub += split * before + left
+        first = Plan("mixed", tasks, blocks, rows * read, rows * left, ub=rows * ub, l1=rows * l1)
+        return [first, _merge(device, rows, heads, dim, number, turned)]
+    written, after = _after(heads, dim, parts, turned)
+    # What merges the outputs, and what makes them the result.
+    ub += before + heads * (number * 12 + 4) * dim + after
+    return [Plan("mixed", tasks, blocks, rows * read, rows * written, ub=rows * ub, l1=rows * l1)]

@@ -14,7 +14,11 @@ from tandem.backends.ascend.plan import Device, Plan
 Tensor = torch.Tensor
 SMALLEST_CHUNK, MOST_CHUNKS = 4096, 256
 PASSES, BINS, FIELDS, PLACES, NUMBERS = 5, 256, 6, 6, 4  # as in _filters.h and _distribution.h
-WIDE = (THREADS + THREADS // 32) * 8  # bytes of UB that a sum of int64 over a block takes; of int32 the half
+OPEN_PASSES = 3  # of a row whose keys are as dense as those of a model
+WARPS = THREADS // 32
+WIDE = 8 * WARPS * (WARPS + 1)  # bytes of UB that a sum of int64 over a block takes; of int32 the half
+SHARED = 8 * THREADS  # the same of a number that all threads read
+FOUND = 3 * SHARED  # of a place on a line and in its chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +101,20 @@ def row_plan(device: Device, logits: Tensor, read: int, written: int, ub: int) -
 
 
 def plans(device: Device, logits: Tensor, filtered: bool, with_all: bool) -> list[Plan]:
-    """The launches of `measure`; rows whose bracket closes early read less than stated here."""
+    """The launches of `measure`; how often a row is read depends on when its bracket closes."""
     rows, vocab = logits.shape
     if not rows:
         return []
     parts = rows * -(-vocab // chunk_of(vocab))
-    read, bins = rows * vocab * 4, rows * BINS * 20
+    read, bins, sums = rows * vocab * 4, rows * BINS * 20, rows * BINS * 12
     launches = [chunk_plan(device, logits, read, parts * 8 + bins * filtered, WIDE)]
     for number in range(PASSES * filtered):
-        sums = WIDE + (4 * WIDE if number else 0)
-        atomics = vocab * rows // max(parts, 1) * 40 if number == 0 else 0
-        launches.append(chunk_plan(device, logits, read if number < 2 else 0, bins * 2, sums + atomics + BINS * 40))
-    sums = 4 * WIDE + WIDE * with_all + 4 * WIDE * filtered
-    launches.append(chunk_plan(device, logits, read, parts * 32, sums))
+        ub = BINS * 20 + WIDE + FOUND  # of a row that is closed
+        ub += SHARED if number else min(vocab, chunk_of(vocab)) * 40
+        ub += 4 * WIDE + FOUND if number == 1 else 0
+        seen = read * (number < OPEN_PASSES) + (sums if number else rows * min(vocab, BINS) * 20)
+        launches.append(chunk_plan(device, logits, seen, bins, ub))
+    ub = 4 * WIDE + WIDE * with_all + FOUND * filtered
+    launches.append(chunk_plan(device, logits, read + sums * filtered, parts * 32, ub))
     launches.append(row_plan(device, logits, parts * 32, rows * 40, 5 * WIDE))
     return launches

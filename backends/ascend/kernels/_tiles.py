@@ -5,6 +5,7 @@ Launcher and plan ask the same functions, so a plan states what the kernel gets.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import torch
@@ -26,6 +27,11 @@ def device(tensor: torch.Tensor) -> Device:
 @cache
 def _device(index: int) -> Device:
     return Device(**native.library().facts(index))
+
+
+def row_bytes(rows: torch.Tensor) -> int:
+    """Bytes of a row, whatever its axes."""
+    return math.prod(rows.shape[1:]) * rows.element_size()
 
 
 def up(number: int, step: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,9 +22,14 @@ def adjust_logits(logits: Tensor, row: Tensor, token: Tensor, value: Tensor) -> 
 
 
 def _plan(device: Device, logits: Tensor, row: Tensor, **others: Any) -> list[Plan]:
-    """Three words an entry and a logit; that each block looks through the list is left to the cache."""
+    """Three words an entry and a logit; that each block looks through the list is left to the cache.
+
+    Blocks hold a part of the list in UB, in which each entry is compared with all, as if rows were in no order.
+    """
     entries = row.shape[0]
-    return _grid.plan(device, entries, entries * 16, entries * 4)
+    blocks, part = -(-entries // _grid.THREADS), 4 * _grid.THREADS
+    ub = blocks * (blocks + 1) * 3 * part + entries * blocks * part
+    return [replace(plan, ub=ub) for plan in _grid.plan(device, entries, entries * 16, entries * 4)]
 
 
 OPS: dict[str, Any] = {"adjust_logits": adjust_logits}

@@ -38,7 +38,8 @@ def attn_block(
     caches, sizes = _attention.lists("attn_block", window, window_slots, main, main_slots)
     out = _rows.quantised(rows, heads * dim, QFormat.MXFP8, q.device)
     shape = (rows, heads, dim, cos_sin.shape[1], *sizes)
-    native.run("attn_block", q, cos_sin, *caches, sink, out.data, out.scale, *shape, scale)
+    partial = _attention.partial(q, _attention.layouts(window, window_slots, main, main_slots))
+    native.run("attn_block", q, cos_sin, *caches, sink, out.data, out.scale, partial, *shape, scale)
     return out
 
 

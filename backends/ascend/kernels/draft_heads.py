@@ -14,7 +14,8 @@ from tandem.backends.ascend.weights import PLAIN, unreadable
 from tandem.contract.types import PackedWeight, QFormat
 
 Tensor = torch.Tensor
-SUM_UB = 8 * (_grid.THREADS + _grid.THREADS // 32)  # bytes of UB that a sum over a block takes
+WARPS = _grid.THREADS // 32
+SUM_UB = 8 * WARPS * (WARPS + 1)  # bytes of UB that a sum over a block takes
 
 
 def draft_heads(

@@ -8,7 +8,7 @@ import torch
 
 from tandem.backends.ascend import native
 from tandem.backends.ascend.kernels import _distribution
-from tandem.backends.ascend.kernels._distribution import WIDE, chunk_of, chunk_plan, measure, row_plan
+from tandem.backends.ascend.kernels._distribution import FOUND, WIDE, chunk_of, chunk_plan, measure, row_plan
 from tandem.backends.ascend.plan import Device, Plan
 
 Tensor = torch.Tensor
@@ -45,7 +45,7 @@ def _plan(device: Device, logits: Tensor, filtered: bool, **others: Any) -> list
     last = rows * (min(chunk_of(vocab), vocab) * 4 + 64)
     launches = _distribution.plans(device, logits, filtered, False)
     launches.append(chunk_plan(device, logits, bytes_of_rows, bytes_of_rows, 2 * WIDE))
-    return [*launches, row_plan(device, logits, last, rows * 4, 4 * WIDE)]
+    return [*launches, row_plan(device, logits, last, rows * 4, 4 * WIDE + FOUND)]
 
 
 OPS: dict[str, Any] = {"draft_sample": draft_sample}

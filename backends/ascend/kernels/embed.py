@@ -41,11 +41,13 @@ def _plan(
     override: Tensor | None = None,
     override_index: Tensor | None = None,
 ) -> list[Plan]:
-    """A row is read from one of both; counted as if all came from the table."""
+    """A row is read from one of both: counted as if all came from the table, or all from rows to be rounded."""
     rows, width = ids.shape[0], table.shape[1]
     moved, numbers = rows * width * 2, rows * (4 if override is None else 8)
+    rounds = override is not None and override.dtype is torch.float32
+    read, ub = (2 * moved, 6 * moved) if rounds else (moved, 2 * moved)
     tasks = rows * -(-width // _columns(device, rows, width))
-    return _tiles.plan(device, tasks, moved + numbers, moved, 2 * (moved + numbers))
+    return _tiles.plan(device, tasks, read + numbers, moved, ub + 2 * numbers)
 
 
 OPS: dict[str, Any] = {"embed": embed}

@@ -18,8 +18,9 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     """See core/ops/gather_rows.py."""
     rows = index.shape[0]
     y = torch.empty((rows, *x.shape[1:]), dtype=x.dtype, device=x.device)
-    size = x[:1].nbytes
-    native.run("gather_rows", x, index, y, rows, size, _piece(_tiles.device(x), rows, size))
+    size = _tiles.row_bytes(x)
+    if size:
+        native.run("gather_rows", x, index, y, rows, size, _piece(_tiles.device(x), rows, size))
     return y
 
 
@@ -29,7 +30,7 @@ def _piece(device: Device, rows: int, size: int) -> int:
 
 def _plan(device: Device, x: Tensor, index: Tensor) -> list[Plan]:
     """All rows, as if none were missing; each block fills a piece with zeros."""
-    rows, size = index.shape[0], x[:1].nbytes
+    rows, size = index.shape[0], _tiles.row_bytes(x)
     piece = _piece(device, rows, size)
     tasks, moved = rows * -(-size // piece), rows * size
     ub = 2 * moved + 8 * rows + _tiles.blocks(device, tasks) * piece

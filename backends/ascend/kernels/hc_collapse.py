@@ -24,7 +24,8 @@ def hc_collapse(trunk: Tensor, pre: Tensor) -> Tensor:
 
 def _plan(device: Device, trunk: Tensor, pre: Tensor) -> list[Plan]:
     """Everything is read once and written once."""
-    split = _hyper.plain(device, *trunk.shape, mixes=False)
+    rows, m, width = trunk.shape
+    split = _hyper.plain(device, rows, m, width, mixes=False)
     return _hyper.pass_plan(device, split, mixes=False, collapses=True, projects=False)
 
 

@@ -24,7 +24,8 @@ def hc_post(y: Tensor, trunk: Tensor, post: Tensor, comb: Tensor) -> Tensor:
 
 def _plan(device: Device, y: Tensor, trunk: Tensor, post: Tensor, comb: Tensor) -> list[Plan]:
     """Everything is read once and written once."""
-    split = _hyper.plain(device, *trunk.shape, mixes=True)
+    rows, m, width = trunk.shape
+    split = _hyper.plain(device, rows, m, width, mixes=True)
     return _hyper.pass_plan(device, split, mixes=True, collapses=False, projects=False)
 
 

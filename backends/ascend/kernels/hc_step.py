@@ -21,7 +21,7 @@ def hc_step(
     device = _tiles.device(trunk)
     split = _hyper.projecting(device, *trunk.shape)
     left, x, partial = torch.empty_like(trunk), torch.empty_like(y), _mixing.empty_partial(split, trunk.device)
-    xq, entered = activations.empty(*y.shape, y.device), _mixing.empty_mix(split, trunk.device)
+    xq, entered = activations.empty(y.shape[0], y.shape[1], y.device), _mixing.empty_mix(split, trunk.device)
     read = (y, trunk, mix.pre, mix.post, mix.comb)
     held = (_hyper.fn_of("hc_step", weights), weights.base, weights.scale, norm_weight)
     written = (partial, left, x, xq.data, xq.scale, entered.pre, entered.post, entered.comb)

@@ -8,7 +8,7 @@ import torch
 
 from tandem.backends.ascend import native
 from tandem.backends.ascend.kernels import _distribution
-from tandem.backends.ascend.kernels._distribution import WIDE, chunk_of, measure, row_plan
+from tandem.backends.ascend.kernels._distribution import FOUND, WIDE, chunk_of, measure, row_plan
 from tandem.backends.ascend.plan import Device, Plan
 
 Tensor = torch.Tensor
@@ -37,7 +37,7 @@ def _plan(device: Device, logits: Tensor, filtered: bool, **others: Any) -> list
     rows, vocab = logits.shape
     launches = _distribution.plans(device, logits, filtered, True)
     chunk = min(chunk_of(vocab), vocab)
-    return [*launches, row_plan(device, logits, rows * (chunk * 4 + 64), rows * 12, 3 * WIDE)] if rows else []
+    return [*launches, row_plan(device, logits, rows * (chunk * 4 + 64), rows * 12, 3 * WIDE + FOUND)] if rows else []
 
 
 OPS: dict[str, Any] = {"sample": sample}

@@ -16,8 +16,9 @@ PIECES, WINDOW = 4, 8192  # pieces and bytes of indices that UB holds
 
 def scatter_rows(x: Tensor, index: Tensor, values: Tensor) -> None:
     """See core/ops/scatter_rows.py."""
-    rows, size = index.shape[0], x[:1].nbytes
-    native.run("scatter_rows", x, index, values, rows, size, _piece(_tiles.device(x), rows, size))
+    rows, size = index.shape[0], _tiles.row_bytes(x)
+    if size:
+        native.run("scatter_rows", x, index, values, rows, size, _piece(_tiles.device(x), rows, size))
 
 
 def _piece(device: Device, rows: int, size: int) -> int:
@@ -26,7 +27,7 @@ def _piece(device: Device, rows: int, size: int) -> int:
 
 def _plan(device: Device, x: Tensor, index: Tensor, values: Tensor) -> list[Plan]:
     """All rows, as if each had a place."""
-    rows, size = index.shape[0], x[:1].nbytes
+    rows, size = index.shape[0], _tiles.row_bytes(x)
     tasks, moved = rows * -(-size // _piece(device, rows, size)), rows * size
     return _tiles.plan(device, tasks, moved + 4 * rows, moved, 2 * moved + 8 * rows)
 

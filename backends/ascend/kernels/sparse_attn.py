@@ -27,7 +27,8 @@ def sparse_attn(
     """See core/ops/sparse_attn.py."""
     caches, sizes = _attention.lists("sparse_attn", window, window_slots, main, main_slots)
     out = torch.empty_like(q)
-    native.run("sparse_attn", q, *caches, sink, out, *q.shape, *sizes, scale)
+    partial = _attention.partial(q, _attention.layouts(window, window_slots, main, main_slots))
+    native.run("sparse_attn", q, *caches, sink, out, partial, *q.shape, *sizes, scale)
     return out
 
 

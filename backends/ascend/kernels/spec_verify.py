@@ -8,7 +8,7 @@ import torch
 
 from tandem.backends.ascend import native
 from tandem.backends.ascend.kernels import _distribution
-from tandem.backends.ascend.kernels._distribution import WIDE, chunk_of, chunk_plan, measure, row_plan
+from tandem.backends.ascend.kernels._distribution import FOUND, WIDE, chunk_of, chunk_plan, measure, row_plan
 from tandem.backends.ascend.plan import Device, Plan
 
 Tensor = torch.Tensor
@@ -37,9 +37,7 @@ def spec_verify(
     outputs = (torch.empty_like(forced), torch.empty_like(forced))
     values = (torch.empty_like(temperature), torch.empty_like(temperature))
     named = (seed, position, forced, drafts, proposal, draft_row)
-    native.run(
-        "spec_verify", found.line, *named, *found.found, *scratch, *outputs, *values, *found.sizes, int(coupled)
-    )
+    native.run("spec_verify", found.line, *named, *found.found, *scratch, *outputs, *values, *found.sizes, int(coupled))
     return *outputs, *values
 
 
@@ -55,7 +53,7 @@ def _plan(device: Device, logits: Tensor, coupled: bool, filtered: bool, **other
         launches.append(chunk_plan(device, logits, 2 * bytes_of_rows, parts * 24, 6 * WIDE))
     chunk = min(chunk_of(vocab), vocab) * 4
     last = rows * (chunk * (1 if coupled else 2) + 128)
-    return [*launches, row_plan(device, logits, last, rows * 16, (4 if coupled else 10) * WIDE)]
+    return [*launches, row_plan(device, logits, last, rows * 16, (4 if coupled else 9) * WIDE + FOUND)]
 
 
 OPS: dict[str, Any] = {"spec_verify": spec_verify}
