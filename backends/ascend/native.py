@@ -28,7 +28,9 @@ _HERE = Path(__file__).resolve().parent
 _BUILD = _HERE.parent.parent / "build"
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _ENTRY = re.compile(r"\bint32_t\s+tandem_ascend_(\w+)\(\s*const tandem_ascend_device \*\w+,([^)]*)\)")
+# C has no small floats: their codes are unsigned integers there.  Other floats of a size would be taken for them.
 _FLOATS = {"float": torch.float32, "double": torch.float64}
+_CODES = {torch.bfloat16, torch.float8_e4m3fn, torch.float8_e8m0fnu}
 # Makes a device the thread's current one and gives the stream that calls go to.
 Queue = Callable[[int], AbstractContextManager[int]]
 
@@ -196,7 +198,7 @@ class AscendLibrary:
 
 
 def _parameter(ffi: cffi.FFI, name: str, ctype: Any) -> _Parameter:
-    """C has no small floats: their codes are unsigned integers there; ``void`` stands for all types."""
+    """What an entry takes in a place; ``void`` stands for all types."""
     if ctype.kind != "pointer":
         wide = ctype.cname in _FLOATS
         return _Parameter(name, "float" if wide else "int", numbers=(int, float) if wide else (int,))
@@ -206,7 +208,8 @@ def _parameter(ffi: cffi.FFI, name: str, ctype: Any) -> _Parameter:
     types = {found for found in vars(torch).values() if isinstance(found, torch.dtype)}
     if ctype.item.kind != "void":
         size = ffi.sizeof(ctype.item)
-        types = {found for found in types if found.itemsize == size and found not in _FLOATS.values()}
+        whole = {found for found in types if not (found.is_floating_point or found.is_complex)}
+        types = {found for found in whole | _CODES if found.itemsize == size}
     return _Parameter(name, item, frozenset(types))
 
 

@@ -55,6 +55,7 @@ def test_what_an_emulated_entry_gets(library: AscendLibrary) -> None:
     ("change", "words"),
     [
         ({0: X.float()}, "'x' has torch.float32, it takes uint16_t"),
+        ({0: X.half()}, "'x' has torch.float16, it takes uint16_t"),
         ({1: torch.ones(3, dtype=torch.int32)}, "'weight' has torch.int32, it takes float"),
         ({2: torch.zeros(9, dtype=torch.int64)}, "'out' has torch.int64, it takes int32_t"),
         ({2: torch.zeros(9)}, "'out' has torch.float32, it takes int32_t"),
