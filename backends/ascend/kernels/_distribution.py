@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.ascend import native
 from tandem.backends.ascend.kernels._grid import THREADS
-from tandem.backends.ascend.kernels._strided import with_stride
 from tandem.backends.ascend.plan import Device, Plan
 
 Tensor = torch.Tensor

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.ascend import native
 from tandem.backends.ascend.kernels import _grid, linear
-from tandem.backends.ascend.kernels._strided import with_stride
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.backends.ascend.weights import PLAIN, unreadable
 from tandem.contract.types import PackedWeight, QFormat

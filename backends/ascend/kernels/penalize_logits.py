@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.ascend import native
 from tandem.backends.ascend.kernels import _grid
-from tandem.backends.ascend.kernels._strided import with_stride
 from tandem.backends.ascend.plan import Device, Plan
 
 Tensor = torch.Tensor

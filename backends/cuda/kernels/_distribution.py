@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.cuda.kernels._elementary import exp_negative
 from tandem.backends.cuda.kernels._filters import (
     FIELDS,
@@ -228,11 +229,12 @@ def measure(logits: Tensor, numbers: Numbers, filtered: bool, with_raw: bool) ->
         chunk, splits, parts(torch.float32), parts(torch.int32), cut, parts(torch.int64), parts(torch.int32),
         parts(torch.int32), parts(torch.float32), parts(torch.float32) if with_raw else None,
     )  # fmt: skip
-    stride, grid, meta = logits.stride(0), (rows * splits,), found.meta()
+    grid, meta = (rows * splits,), found.meta()
+    line, stride = with_stride(logits)
     per_chunk = {name: meta[name] for name in ("CHUNK", "BLOCK", "num_warps")}
-    launch(_peaks, grid, logits, stride, vocab, found.best, found.top, splits, **per_chunk)
+    launch(_peaks, grid, line, stride, vocab, found.best, found.top, splits, **per_chunk)
     settings = (numbers.temperature, numbers.top_p, numbers.top_k, numbers.min_p)
-    given = (logits, stride, vocab, *settings, found.best, found.top)
+    given = (line, stride, vocab, *settings, found.best, found.top)
     last: tuple[Tensor | None, ...] = (None, None, None)
     if filtered:
         last = _bracket(given, parts, rows, splits, meta)

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.cuda.launch import launch
 
 Tensor = torch.Tensor
@@ -58,7 +59,7 @@ def adjust_logits(logits: Tensor, row: Tensor, token: Tensor, value: Tensor) -> 
     ranges = torch.empty((blocks, 2), dtype=torch.int32, device=logits.device)
     launch(_row_range, (blocks,), row, ranges, entries, BLOCK=BLOCK, num_warps=4)
     launch(
-        _adjust, (blocks,), logits, logits.stride(0), row, token, value, ranges, entries, blocks, BLOCK=BLOCK,
+        _adjust, (blocks,), *with_stride(logits), row, token, value, ranges, entries, blocks, BLOCK=BLOCK,
         num_warps=4,
     )  # fmt: skip
 

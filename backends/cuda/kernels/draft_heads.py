@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.cuda.kernels._elementary import exp_negative
 from tandem.backends.cuda.launch import launch
 from tandem.backends.cuda.weights import PLAIN
@@ -89,11 +90,11 @@ def draft_heads(
     confidence = torch.empty(rows, dtype=torch.float32, device=base.device)
     tiles = triton.cdiv(rows, TILE_N)
     launch(
-        _markov, (triton.cdiv(vocab, TILE_V) * tiles,), base, base.stride(0), previous, embedding.token, head.token,
+        _markov, (triton.cdiv(vocab, TILE_V) * tiles,), *with_stride(base), previous, embedding.token, head.token,
         logits, rows, vocab, rank, tiles, TILE_V=TILE_V, TILE_N=TILE_N, TILE_K=TILE_K, num_warps=4, num_stages=3,
     )  # fmt: skip
     launch(
-        _confidence, (rows,), hidden, hidden.stride(0), previous, embedding.token, proj, confidence, hidden.shape[1],
+        _confidence, (rows,), *with_stride(hidden), previous, embedding.token, proj, confidence, hidden.shape[1],
         rank, float(temperature), BLOCK=BLOCK, RANK=triton.next_power_of_2(rank), num_warps=4,
     )  # fmt: skip
     return logits, confidence

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.cuda.kernels._distribution import (
     Measured,
     Numbers,
@@ -105,7 +106,7 @@ def draft_sample(
     weights = torch.empty((rows, vocab), dtype=torch.int32, device=logits.device)
     masses, totals = torch.empty_like(found.kept), torch.empty_like(seed)
     launch(
-        _weigh, (rows * found.splits,), logits, logits.stride(0), vocab, temperature, min_p, found.best, found.top,
+        _weigh, (rows * found.splits,), *with_stride(logits), vocab, temperature, min_p, found.best, found.top,
         found.cut, found.kept, found.ties, weights, masses, totals, found.splits, **found.meta(),
     )  # fmt: skip
     return _draw(found, weights, masses, totals, seed, position, coupled), weights

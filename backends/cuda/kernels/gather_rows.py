@@ -30,7 +30,7 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     """See core/ops/gather_rows.py."""
     rows = index.shape[0]
     y = torch.empty((rows, *x.shape[1:]), dtype=x.dtype, device=x.device)
-    source, target = as_words(x, y)
+    source, target = as_words("gather_rows", x, y)
     width = source.shape[1]
     split = _rows.narrow(width)
     launch(_gather_rows, _rows.grid(rows, width, split), source, index, target, rows, width, *split)

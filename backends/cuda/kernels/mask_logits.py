@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.cuda.launch import launch
 
 Tensor = torch.Tensor
@@ -29,7 +30,7 @@ def mask_logits(logits: Tensor, bits: Tensor) -> None:
     rows, vocab = logits.shape
     blocks = triton.cdiv(vocab, BLOCK)
     grid = (rows * blocks,)
-    launch(_mask, grid, logits, logits.stride(0), vocab, bits, bits.shape[1], blocks, BLOCK=BLOCK, num_warps=4)
+    launch(_mask, grid, *with_stride(logits), vocab, bits, bits.shape[1], blocks, BLOCK=BLOCK, num_warps=4)
 
 
 def _traffic(logits: Tensor, bits: Tensor) -> tuple[int, int]:

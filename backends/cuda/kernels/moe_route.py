@@ -16,7 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tandem.backends.cuda import weights
 from tandem.backends.cuda.kernels._elementary import exp_negative, log1p_unit
-from tandem.backends.cuda.launch import launch
+from tandem.backends.cuda.launch import launch, require_dense
 from tandem.contract.types import PackedWeight, QFormat
 from tandem.errors import LayoutError
 
@@ -150,6 +150,7 @@ def moe_route(
     weight = torch.empty((rows, k), dtype=torch.float32, device=x.device)
     if rows == 0:
         return chosen, weight
+    require_dense("moe_route", x)
     parts, taken = _parts(rows, depth)
     sums = torch.empty((parts // taken, rows, experts), dtype=torch.float32, device=x.device)
     tiles = [TensorDescriptor.from_tensor(t, [n, STEP]) for t, n in ((x, TOKENS), (matrix, EXPERTS))]

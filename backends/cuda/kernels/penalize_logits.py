@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.cuda.launch import launch
 
 Tensor = torch.Tensor
@@ -32,7 +33,7 @@ def penalize_logits(logits: Tensor, row: Tensor, token: Tensor, repetition: Tens
     """See core/ops/penalize_logits.py."""
     entries = row.shape[0]
     grid = (triton.cdiv(entries, BLOCK),)
-    launch(_penalize, grid, logits, logits.stride(0), row, token, repetition, minus, entries, BLOCK=BLOCK, num_warps=4)
+    launch(_penalize, grid, *with_stride(logits), row, token, repetition, minus, entries, BLOCK=BLOCK, num_warps=4)
 
 
 def _traffic(row: Tensor, **others: Any) -> tuple[int, int]:

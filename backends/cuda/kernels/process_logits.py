@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.cuda.kernels._distribution import (
     Numbers,
     at_chunk,
@@ -59,7 +60,7 @@ def process_logits(
     found = measure(logits, Numbers(temperature, top_p, top_k, min_p), filtered, False)
     out = torch.empty((rows, vocab), dtype=torch.float32, device=logits.device)
     launch(
-        _process, (rows * found.splits,), logits, logits.stride(0), vocab, temperature, min_p, found.best, found.top,
+        _process, (rows * found.splits,), *with_stride(logits), vocab, temperature, min_p, found.best, found.top,
         found.cut, found.kept, found.ties, found.spread, out, found.splits, **found.meta(),
     )  # fmt: skip
     return out

@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.cuda.kernels._distribution import (
     SMALLEST_CHUNK,
     Numbers,
@@ -79,7 +80,7 @@ def sample(
     token = torch.empty(rows, dtype=torch.int32, device=logits.device)
     raw, logprob = torch.empty_like(temperature), torch.empty_like(temperature)
     launch(
-        _sample, (rows,), logits, logits.stride(0), vocab, temperature, min_p, seed, position, found.best, found.top,
+        _sample, (rows,), *with_stride(logits), vocab, temperature, min_p, seed, position, found.best, found.top,
         found.cut, found.kept, found.ties, found.spread, found.raw, token, raw, logprob, found.splits, **found.meta(),
     )  # fmt: skip
     return token, raw, logprob

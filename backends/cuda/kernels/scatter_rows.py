@@ -29,7 +29,7 @@ def _scatter_rows(x, index, values, last, rows, WIDTH: tl.constexpr, R: tl.const
 
 def scatter_rows(x: Tensor, index: Tensor, values: Tensor) -> None:
     """See core/ops/scatter_rows.py."""
-    target, source = as_words(x, values)
+    target, source = as_words("scatter_rows", x, values)
     rows, width = source.shape
     split = _rows.narrow(width)
     programs = _rows.grid(rows, width, split)

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.accelerator.strided import with_stride
 from tandem.backends.cuda.kernels._distribution import (
     BLOCK,
     WARPS,
@@ -287,7 +288,7 @@ def spec_verify(
     token, accepted = torch.empty_like(forced), torch.empty_like(forced)
     raw, logprob = torch.empty_like(temperature), torch.empty_like(temperature)
     launch(
-        _verify, (rows,), logits, logits.stride(0), vocab, temperature, min_p, seed, position, found.best, found.top,
+        _verify, (rows,), *with_stride(logits), vocab, temperature, min_p, seed, position, found.best, found.top,
         found.cut, found.kept, found.ties, found.heavy, found.spread, found.raw, *named, offers, sums, special,
         token, accepted, raw, logprob, found.splits, COUPLED=coupled, **found.meta(),
     )  # fmt: skip
@@ -311,7 +312,7 @@ def _sum_masses(
         _offers, grid, proposal, vocab, *judging, offers, found.splits, CHUNK=found.chunk, BLOCK=BLOCK, num_warps=WARPS
     )
     launch(
-        _judge, grid, logits, logits.stride(0), vocab, temperature, min_p, found.best, found.top, found.cut, found.kept,
+        _judge, grid, *with_stride(logits), vocab, temperature, min_p, found.best, found.top, found.cut, found.kept,
         found.ties, *named, offers, sums, special, found.splits, **found.meta(),
     )  # fmt: skip
 
