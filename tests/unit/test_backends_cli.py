@@ -15,6 +15,7 @@ from tandem.cli.main import main
 from tandem.contract.capabilities import Capabilities, OpCap
 from tandem.contract.matrix import Cell, cells
 from tandem.contract.opspec import OP_TABLE, OpFunction
+from tandem.errors import ConfigError
 
 Capture = pytest.CaptureFixture[str]
 
@@ -106,6 +107,19 @@ def test_an_own_coarse_op_does_not_need_its_parts() -> None:
 
     found = cells(Coarse(use_native=False))
     assert found["hc_enter"] == Cell("native") and found["hc_step"] == Cell("composite")
+
+
+def test_what_the_environment_makes_a_composite_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = CpuBackend(use_native=False)
+    before = cells(backend)
+    assert before["linear"].kind == "native" and before["hc_mix"].kind == "composite"
+    monkeypatch.setenv("TANDEM_COMPOSITE", "linear, hc_mix")
+    after = cells(backend)
+    assert after["linear"] == Cell("composite", "TANDEM_COMPOSITE names it")
+    assert {op for op in after if after[op] != before[op]} == {"linear"}
+    monkeypatch.setenv("TANDEM_COMPOSITE", "liner")
+    with pytest.raises(ConfigError, match="did you mean linear"):
+        cells(backend)
 
 
 def test_for_people(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
