@@ -73,7 +73,9 @@ def look() -> Host:
     facts |= {"NPU files": str(npus), "logical devices": told(visible, npus)}
     if home:
         facts[PATHS] = f"has {'its' if sourced(home, os.environ.get(PATHS, '')) else 'none of its'} libraries"
-    script = "" if home else next((str(path) for path in map(Path.expanduser, SCRIPTS) if path.is_file()), "")
+    # os.path, because Path raises for a folder that may not be searched, and for a user without a home.
+    scripts = map(os.path.expanduser, SCRIPTS)
+    script = "" if home else next((path for path in scripts if os.path.isfile(path)), "")
     torch = installed(("torch",))["torch"]
     return Host(facts, os.path.exists(CONTROL), npus, visible, facts[PACKAGE], torch, home, script)
 

@@ -5,9 +5,9 @@ What is asked of the machine comes in as values (`Host`, `Npu`), so every refusa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tandem.accelerator.emulation import beside_a_device, emulating
@@ -117,7 +117,7 @@ def _missing(found: Host) -> tuple[str, str, type[TandemError]] | None:
         script = found.script or "set_env.sh of the toolkit, which is in none of the usual places,"
         why = f"no toolkit was sourced: {' and '.join(host.HOMES)} are unset"
         return why, f"source {script} in this shell", BackendLoadError
-    if not Path(found.toolkit).is_dir():
+    if not os.path.isdir(found.toolkit):
         return f"the toolkit's folder {found.toolkit} does not exist", "source its set_env.sh again", BackendLoadError
     return None
 

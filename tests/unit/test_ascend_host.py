@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,22 @@ def test_a_sourced_toolkit(machine: Path, monkeypatch: pytest.MonkeyPatch, name:
 
 def test_no_toolkit_anywhere(machine: Path) -> None:
     (machine / "cann" / "set_env.sh").unlink()
+    assert host.look().script == ""
+
+
+def test_a_user_without_a_home_or_rights_is_told_of_no_toolkit(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = os.stat
+
+    def forbidden(path: Any, **others: Any) -> os.stat_result:
+        if str(path).endswith("set_env.sh"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **others)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: (_ for _ in ()).throw(KeyError("uid not found")))
+    monkeypatch.setattr(host, "SCRIPTS", (Path("~") / "Ascend" / "set_env.sh", machine / "cann" / "set_env.sh"))
+    assert host.look().script == str(machine / "cann" / "set_env.sh")
+    monkeypatch.setattr(os, "stat", forbidden)
     assert host.look().script == ""
 
 
