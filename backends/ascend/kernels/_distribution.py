@@ -112,9 +112,10 @@ def plans(device: Device, logits: Tensor, filtered: bool, with_all: bool) -> lis
         ub = BINS * 20 + WIDE + FOUND  # of a row that is closed
         ub += SHARED if number else min(vocab, chunk_of(vocab)) * 40
         ub += 4 * WIDE + FOUND if number == 1 else 0
-        seen = read * (number < OPEN_PASSES) + (sums if number else rows * min(vocab, BINS) * 20)
-        launches.append(chunk_plan(device, logits, seen, bins, ub))
+        added = 0 if number else rows * min(vocab, BINS) * 20
+        seen = read * (number < OPEN_PASSES) + (sums if number else added)
+        launches.append(chunk_plan(device, logits, seen, bins + added, ub))
     ub = 4 * WIDE + WIDE * with_all + FOUND * filtered
     launches.append(chunk_plan(device, logits, read + sums * filtered, parts * 32, ub))
-    launches.append(row_plan(device, logits, parts * 32, rows * 40, 5 * WIDE))
+    launches.append(row_plan(device, logits, parts * 56, rows * 36 + parts * 8, 5 * WIDE))
     return launches
