@@ -26,9 +26,8 @@ PLANS, _ = planned()
 SLACK, SMALL = 1.1, 128  # what a kernel touches of indices and flags in global memory beyond its statement
 BUFFER_SLACK, BUFFER_SMALL = 1.35, 512  # the same of UB and L1
 UNUSED = 2.5  # of a case up to a half of rows, columns or slots is padding, which a statement by shapes does not know
-# Filters of a draw end when they have found their cut; what is stated are the most passes that they can need, and of
-# drafts that there are some.
-AT_MOST = {"sample", "process_logits", "draft_sample", "spec_verify"}
+# Filters of a draw end when they have found their cut, and drafts count that there are; stated is what most can need.
+AT_MOST = {"sample", "process_logits", "draft_sample", "spec_verify", "aux.verify_rows"}
 PHASES = (Phase("decode", 17, 17, 2048), Phase("prefill", 130, 1, 2048))
 ROOM = 100 << 20  # bytes of arguments; the largest weights and vocabularies are beyond it
 OF_REQUESTS = {"engram_context", "compress_update"}  # their rows must be those of requests, and random ones are not
@@ -72,7 +71,8 @@ def check(op: str, name: str, arguments: dict[str, Any]) -> None:
     assert [(plan.kind, plan.blocks) for plan in stated] == [(one.kind, one.blocks) for one in launches]
     for number, (plan, one) in enumerate(zip(stated, launches, strict=True)):
         told = f"{name}, launch {number}: {plan} stated, {one} counted"
-        assert one.distinct_read <= SLACK * plan.read + SMALL, told
+        if op != "engram_gather":  # whose table lies on the host: what comes over the bus is not stated
+            assert one.distinct_read <= SLACK * plan.read + SMALL, told
         assert one.distinct_written <= SLACK * plan.written + SMALL, told
         assert one.ub <= BUFFER_SLACK * plan.ub + BUFFER_SMALL, told
         assert one.l1 <= BUFFER_SLACK * plan.l1 + BUFFER_SMALL, told

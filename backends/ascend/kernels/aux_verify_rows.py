@@ -30,8 +30,10 @@ def verify_rows(
 
 
 def _plan(device: Device, slots: Tensor, drafts: Tensor, rows: int, **others: Any) -> list[Plan]:
-    """The state of each request once: cores read it together.  Rates lie in UB, all lanes of a warp read that of a draft
-    twice, and each draft is compared with all."""
+    """The state of each request once: cores read it together.
+
+    Rates lie in UB; all lanes of a warp read that of a draft twice, and compare it with all.
+    """
     requests, block = slots.shape[0], drafts.shape[1]
     lanes, numbers = requests * LANES, requests * block
     share = _grid.plan(device, lanes, requests * (16 + block * 8), requests * 4)
