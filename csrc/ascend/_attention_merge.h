@@ -59,12 +59,14 @@ class ChunkMerger {
 
   __aicore__ inline AscendC::LocalTensor<float> numbers() const {
     const uint32_t bytes = 2 * tile_.chunks * MergeTile::numbers_of(tile_.heads);
-    return {AscendC::TPosition::VECCALC, Sums::room(tile_.heads, partial_.dim), bytes / 4};
+    return AscendC::LocalTensor<float>(AscendC::TPosition::VECCALC,
+                                       Sums::room(tile_.heads, partial_.dim), bytes / 4);
   }
   __aicore__ inline AscendC::LocalTensor<float> outputs() const {
     const uint32_t before = 2 * tile_.chunks * MergeTile::numbers_of(tile_.heads);
-    return {AscendC::TPosition::VECCALC, Sums::room(tile_.heads, partial_.dim) + before,
-            tile_.chunks * tile_.heads * partial_.dim + rows::kStep};
+    return AscendC::LocalTensor<float>(AscendC::TPosition::VECCALC,
+                                       Sums::room(tile_.heads, partial_.dim) + before,
+                                       tile_.chunks * tile_.heads * partial_.dim + rows::kStep);
   }
 
   __aicore__ inline void merge(const Part &part, uint32_t chunk, uint32_t count) {

@@ -131,7 +131,7 @@ class RotatedEnds {
   __aicore__ inline void rotate(const AscendC::LocalTensor<bfloat16_t> &heads,
                                 const AscendC::LocalTensor<float> &own, uint32_t count) const {
     const uint32_t pairs = turned_ / 2;
-    const Ub<uint32_t> all(heads.GetPhyAddr());
+    const Ub<uint32_t> all = Ub<uint32_t>(heads.GetPhyAddr());
     const Ub<float> cosines(own.GetPhyAddr());
     asc_vf_call<rotate_heads<inverse>>(all + (dim_ / 2 - pairs), cosines,
                                        cosines + rows::whole_steps(pairs), count, dim_ / 2, pairs);
@@ -142,8 +142,8 @@ class RotatedEnds {
                                 uint32_t stored) const {
     const Ub<bfloat16_t> row(from.GetPhyAddr());
     const Ub<uint8_t> codes(scratch.GetPhyAddr()), scales(scratch[scales_at(width)].GetPhyAddr());
-    const Ub<uint32_t> sizes(scratch[sizes_at(width)].GetPhyAddr());
-    const Ub<float> factors(scratch[factors_at(width)].GetPhyAddr());
+    const Ub<uint32_t> sizes = Ub<uint32_t>(scratch[sizes_at(width)].GetPhyAddr());
+    const Ub<float> factors = Ub<float>(scratch[factors_at(width)].GetPhyAddr());
     asc_vf_call<codec::group_sizes<Format, bfloat16_t>>(row, sizes, width);
     asc_vf_call<codec::group_scales<Format>>(sizes, scales, factors, codec::groups<Format>(width),
                                              stored);

@@ -16,11 +16,13 @@ from tandem.backends.cuda.launch import Launch
 from tandem.contract.opspec import OP_TABLE
 from tools.kernels import gates, roofline
 from tools.kernels.cuda import CudaLayouts
+from tools.kernels.filled import Held, limits
 from tools.kernels.floors import active, least
 from tools.kernels.machines import B200
 from tools.kernels.workloads import PHASES, Maker, Phase, Workload, workloads
 
 DECODE, PREFILL = PHASES[0], PHASES[-1]
+INTS = (torch.int32, torch.int64)
 # Ops whose parts are workloads of their own.
 COMPOSED = {"moe_block", "moe_experts"}
 
@@ -40,6 +42,15 @@ def test_arguments_are_those_of_the_ops_in_their_order(phase: Phase) -> None:
         names = [p for p in inspect.signature(OP_TABLE[workload.op].reference).parameters if p != "parts"]
         arguments = list(workload.build(maker, phase))
         assert arguments == names[: len(arguments)], workload.name
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
+def test_every_index_has_a_range(phase: Phase) -> None:
+    maker = Maker(Held())
+    for workload in workloads():
+        arguments = workload.build(maker, phase)
+        indices = {name for name, value in arguments.items() if isinstance(value, torch.Tensor) and value.dtype in INTS}
+        assert indices - set(limits(phase, arguments)) == set(), workload.name
 
 
 def test_floor_of_a_product() -> None:

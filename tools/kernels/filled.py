@@ -18,6 +18,8 @@ from tools.kernels import workloads as w
 from tools.kernels.workloads import Canonical, Maker, Phase, Workload
 
 Tensor = torch.Tensor
+# Indices that a call may name once only.
+DISTINCT = {"slot", "slots", "host_slot", "index", "token"}
 ENGRAM_ROWS = 1 << 22  # of the 384 million that the official table has: 1 GiB, far beyond any cache
 
 
@@ -46,7 +48,7 @@ def limits(phase: Phase, arguments: dict[str, Any]) -> dict[str, tuple[int, int]
         "most": (w.DRAFTS, w.DRAFTS + 1), "weight": (0, 1 << 30), "proposal": (0, 1 << 30), "draft_row": (-1, 0),
         "top_k": (0, 1), "seed": (0, 1 << 40), "rows": (0, ENGRAM_ROWS), "multipliers": (1, 1 << 40),
         "primes": (15_999_989, 16_000_057), "offsets": (0, 1), "chunk_start": (0, 1), "chunk_end": (1, 2),
-        "ends": (0, 1), "source": (0, phase.rows),
+        "ends": (0, 1), "source": (0, phase.rows), "a": (0, context), "bits": (-(1 << 31), 1 << 31),
     }  # fmt: skip
     for cache, name in entries.items():
         if isinstance(arguments.get(cache), KVCache):
@@ -90,6 +92,9 @@ class _Filler:
         if like.dtype in (torch.int32, torch.int64):
             low, high = self._ranges[name]
             dtype = np.int32 if like.dtype is torch.int32 else np.int64
+            if name in DISTINCT and like.numel() <= high - low:
+                chosen = low + self._rng.choice(high - low, like.numel(), replace=False)
+                return self._backend.from_host(chosen.astype(dtype).reshape(shape))
             return self._backend.from_host(self._rng.integers(low, high, shape, dtype=dtype))
         values = self._rng.random(shape, dtype=np.float32)
         device = self._backend.from_host(values)

@@ -90,9 +90,14 @@ def row(line: Line, plans: dict[Device, list[Plan]] | None) -> str:
     own = plans[LARGEST]
     cells += [f"{line.ratio:.2f}", *(short(sum(amounts)) for amounts in zip(*((p.ub, p.l1) for p in own), strict=True))]
     cells.append(" + ".join(f"{plan.blocks} {plan.kind}" for plan in own))
-    cells.append(" + ".join(percent(plan[i].occupancy(d) for d, plan in plans.items()) for i in range(len(own))))
-    cells.append(" + ".join(percent(plan[i].last_wave(d) for d, plan in plans.items()) for i in range(len(own))))
+    cells.append(" + ".join(shares(plans, i, Plan.occupancy) for i in range(len(own))))
+    cells.append(" + ".join(shares(plans, i, Plan.last_wave) for i in range(len(own))))
     return f"| {' | '.join(cells)} |\n"
+
+
+def shares(plans: dict[Device, list[Plan]], launch: int, share: Callable[[Plan, Device], float]) -> str:
+    """Of a launch, on those devices that have it: few rows may be split on the larger one only."""
+    return percent(share(plan[launch], device) for device, plan in plans.items() if launch < len(plan))
 
 
 def percent(shares: Iterable[float]) -> str:

@@ -59,9 +59,13 @@ def layouts(
 
 
 def spans(device: Device, rows: int, heads: int, lists: list[tuple[KVLayout, int]]) -> int:
-    """Tasks that the chunks of a row are dealt to, one each if half of the cube cores or more have no row, else 1."""
+    """Tasks that the chunks of a row are dealt to: one for each, or one for all.
+
+    One for each, and a second launch that merges them, only where that takes a third of the time of whole rows.
+    """
     number = sum(chunks(count) for _, count in lists)
-    return number if number > 1 and 0 < 2 * rows * -(-heads // MOST_HEADS) <= device.cube_cores else 1
+    waves = -(-rows * -(-heads // MOST_HEADS) * number // device.cube_cores)
+    return number if 0 < 3 * waves <= number else 1
 
 
 def partial(q: Tensor, lists: list[tuple[KVLayout, int]]) -> Tensor | None:

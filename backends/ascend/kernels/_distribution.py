@@ -14,7 +14,7 @@ from tandem.backends.ascend.plan import Device, Plan
 Tensor = torch.Tensor
 SMALLEST_CHUNK, MOST_CHUNKS = 4096, 256
 PASSES, BINS, FIELDS, PLACES, NUMBERS = 5, 256, 6, 6, 4  # as in _filters.h and _distribution.h
-OPEN_PASSES = 3  # of a row whose keys are as dense as those of a model
+BINNED = (40, 4, 1, 0, 0)  # bytes of UB that bins take in each pass, for each token of a chunk
 WARPS = THREADS // 32
 WIDE = 8 * WARPS * (WARPS + 1)  # bytes of UB that a sum of int64 over a block takes; of int32 the half
 SHARED = 8 * THREADS  # the same of a number that all threads read
@@ -101,7 +101,7 @@ def row_plan(device: Device, logits: Tensor, read: int, written: int, ub: int) -
 
 
 def plans(device: Device, logits: Tensor, filtered: bool, with_all: bool) -> list[Plan]:
-    """The launches of `measure`; how often a row is read depends on when its bracket closes."""
+    """The launches of `measure`; at most, for a row is read only until its bracket closes."""
     rows, vocab = logits.shape
     if not rows:
         return []
@@ -109,12 +109,11 @@ def plans(device: Device, logits: Tensor, filtered: bool, with_all: bool) -> lis
     read, bins, sums = rows * vocab * 4, rows * BINS * 20, rows * BINS * 12
     launches = [chunk_plan(device, logits, read, parts * 8 + bins * filtered, WIDE)]
     for number in range(PASSES * filtered):
-        ub = BINS * 20 + WIDE + FOUND  # of a row that is closed
-        ub += SHARED if number else min(vocab, chunk_of(vocab)) * 40
-        ub += 4 * WIDE + FOUND if number == 1 else 0
-        seen = read * (number < OPEN_PASSES) + (sums if number else rows * min(vocab, BINS) * 20)
-        launches.append(chunk_plan(device, logits, seen, bins, ub))
+        ub = BINS * 20 + WIDE + FOUND + min(vocab, chunk_of(vocab)) * BINNED[number]
+        ub += SHARED + 4 * WIDE + FOUND if number else 0
+        added = rows * min(vocab, BINS) * 20
+        launches.append(chunk_plan(device, logits, read + (sums if number else added), bins + added, ub))
     ub = 4 * WIDE + WIDE * with_all + FOUND * filtered
     launches.append(chunk_plan(device, logits, read + sums * filtered, parts * 32, ub))
-    launches.append(row_plan(device, logits, parts * 32, rows * 40, 5 * WIDE))
+    launches.append(row_plan(device, logits, parts * 56, rows * 36 + parts * 8, 5 * WIDE))
     return launches

@@ -30,11 +30,14 @@ def verify_rows(
 
 
 def _plan(device: Device, slots: Tensor, drafts: Tensor, rows: int, **others: Any) -> list[Plan]:
-    """The state of each request once: cores read it together.  Rates lie in UB, and each draft is compared with all."""
+    """The state of each request once: cores read it together.
+
+    Rates lie in UB; all lanes of a warp read that of a draft twice, and compare it with all.
+    """
     requests, block = slots.shape[0], drafts.shape[1]
     lanes, numbers = requests * LANES, requests * block
     share = _grid.plan(device, lanes, requests * (16 + block * 8), requests * 4)
-    kept = [replace(plan, ub=plan.blocks * numbers * 4 + numbers * (numbers + 1) * 4) for plan in share]
+    kept = [replace(plan, ub=4 * numbers * (plan.blocks + numbers + 2 * LANES)) for plan in share]
     return kept + _grid.plan(device, max(lanes, rows), requests * 8, rows * 16)
 
 

@@ -50,7 +50,7 @@ def _plan(device: Device, logits: Tensor, coupled: bool, filtered: bool, **other
     launches = _distribution.plans(device, logits, filtered, True)
     if not coupled:
         launches.append(chunk_plan(device, logits, bytes_of_rows, parts * 16, 2 * WIDE))
-        launches.append(chunk_plan(device, logits, 2 * bytes_of_rows, parts * 24, 6 * WIDE))
+        launches.append(chunk_plan(device, logits, 2 * bytes_of_rows + parts * 64, parts * 40, 6 * WIDE))
     chunk = min(chunk_of(vocab), vocab) * 4
     last = rows * (chunk * (1 if coupled else 2) + 128)
     return [*launches, row_plan(device, logits, last, rows * 16, (4 if coupled else 9) * WIDE + FOUND)]

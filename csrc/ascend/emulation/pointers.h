@@ -53,7 +53,7 @@ inline uint8_t *touch(const Place<kSpace> &place, uint64_t bytes, const Operand 
 }
 
 // What an element access does, and how the threads of a SIMT function hear of it (simt_races.h).
-enum class Touch : uint8_t { read, write, atomic };
+enum class Touch : uint8_t { read, fresh_read, write, atomic };
 void observe_element(Space space, uint64_t address, uint32_t bytes, Touch touch);
 
 template <Space kSpace, class T>

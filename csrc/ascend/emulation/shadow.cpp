@@ -143,6 +143,8 @@ Cell *map_cells(uint64_t count) {
 
 uint32_t epoch_agent(uint32_t epoch) { return (epoch >> kTimeBits) & 127; }
 
+uint32_t epoch_stamp(uint32_t epoch) { return epoch & kTime; }
+
 uint32_t begin_epochs() { return next_stamp; }
 void end_epochs(uint32_t highest) { next_stamp = highest + 1; }
 bool epochs_exhausted() { return next_stamp > kTime / 2 || sets.size() > kMostSets; }
@@ -247,6 +249,11 @@ void Shadow::poison(uint64_t offset, uint64_t bytes) {
     for (Cell *bytes_of_block = split(block); at < last; ++at)
       bytes_of_block[at % kBlock].write |= kPoison;
   }
+}
+
+uint32_t Shadow::last_write(uint64_t offset) const {
+  const Cell &block = blocks_[offset / kBlock];
+  return (block.write == kSplit ? bytes_[offset] : block).write & ~kPoison;
 }
 
 bool Shadow::written(uint64_t offset, uint64_t bytes) const {

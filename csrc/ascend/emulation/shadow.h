@@ -55,6 +55,9 @@ class Shadow {
   // Whether all of these bytes were written.
   bool written(uint64_t offset, uint64_t bytes) const;
 
+  // The epoch in which a byte was last written, 0 where nobody has.
+  uint32_t last_write(uint64_t offset) const;
+
  private:
   Cell *blocks_ = nullptr;
   Cell *bytes_ = nullptr;
@@ -65,6 +68,7 @@ class Shadow {
 };
 
 uint32_t epoch_agent(uint32_t epoch);
+uint32_t epoch_stamp(uint32_t epoch);
 
 // The first stamp of a launch: everything of earlier launches lies before it. `end_epochs` takes
 // the highest stamp used.

@@ -4,6 +4,7 @@
 // "asc_threadfence_block".
 #pragma once
 
+#include <cstring>
 #include <type_traits>
 
 #include "simt_threads.h"
@@ -97,3 +98,16 @@ inline void asc_syncthreads(const std::source_location &where = std::source_loca
 // visible at once here, and only a barrier tells a thread that another one has come so far.
 inline void asc_threadfence() { tandem::emulation::simt_threads("asc_threadfence"); }
 inline void asc_threadfence_block() { tandem::emulation::simt_threads("asc_threadfence_block"); }
+
+// An element of global memory past the data cache of the threads, which other cores and pipes may
+// have written in this launch. It must still be ordered after them.
+template <typename T>
+T asc_ldcg(const Gm<T> &address) {
+  using namespace tandem::emulation;
+  static constexpr Operand kOperand{"asc_ldcg", Access::read, PIPE_V, alignof(T)};
+  simt_threads("asc_ldcg");
+  T value;
+  std::memcpy(&value, touch(address.place(), sizeof(T), kOperand), sizeof(T));
+  observe_element(Space::GM, uint64_t(address.place().position()), sizeof(T), Touch::fresh_read);
+  return value;
+}

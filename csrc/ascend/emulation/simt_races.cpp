@@ -33,7 +33,7 @@ uint32_t SimtRaces::touch_cell(Cell &cell, Touch touch, uint16_t thread) {
   const bool written = cell.written == part_, seen = cell.seen == part_;
   const bool both_atomic = touch == Touch::atomic && cell.by_atomic;
   if (written && !both_atomic && cell.writer != thread) return cell.writer;
-  if (touch == Touch::read) {
+  if (touch == Touch::read || touch == Touch::fresh_read) {
     cell.reader = seen && cell.reader != thread ? kSeveral : thread;
     cell.seen = part_;
     return kNobody;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "global_memory.h"
 #include "vector_function.h"
 
 namespace tandem::emulation {
@@ -198,11 +199,30 @@ const Thread &meet_warp(const char *what, WarpFunction function, const Site &sit
   return block->meet_warp(what, function, site, value, argument, width);
 }
 
+namespace {
+
+// Reads of global memory go through the data cache of the core's threads, which nothing keeps up to
+// date within a launch: what other cores and pipes write meanwhile may not be seen.
+void check_fresh(uint64_t address) {
+  const GlobalRange *range = find_global(address, 1);
+  const uint32_t epoch = range->shadow.last_write(address - range->base);
+  if (epoch_stamp(epoch) < begin_epochs()) return;  // before this launch
+  if (epoch_agent(epoch) == core().agent(PIPE_V).index) return;
+  fail("stale-read", "read it with asc_ldcg, or in another launch",
+       "SIMT thread %u reads global memory at %#llx, which pipe %s of another core or of this one "
+       "wrote in the same launch, through a cache that may hold what stood there before",
+       block->state().number, static_cast<unsigned long long>(address),
+       pipe_name(static_cast<pipe_t>(epoch_agent(epoch) % kPipes)));
+}
+
+}  // namespace
+
 // An element access p[i] inside of a vector function, after its bytes were checked.
 void observe_element(Space space, uint64_t address, uint32_t bytes, Touch touch) {
   if (block == nullptr)
     fail("not-modelled", "load it into a register, or pass it to the function",
          "an element access in a register-level vector function");
+  if (space == Space::GM && touch == Touch::read) check_fresh(address);
   // Offsets into local memory lie far below any host address.
   Threads &state = block->state();
   const uint32_t other = state.races.touch(address, bytes, touch, uint16_t(state.number));
@@ -211,9 +231,9 @@ void observe_element(Space space, uint64_t address, uint32_t bytes, Touch touch)
   if (other != SimtRaces::kSeveral) std::snprintf(who, sizeof who, "thread %u", other);
   fail("missing-synchronisation", "put asc_syncthreads between the two, or use atomics for both",
        "SIMT thread %u %s %s[%llu, %llu), which %s touched since the last barrier", state.number,
-       touch == Touch::read    ? "reads"
-       : touch == Touch::write ? "writes"
-                               : "atomically updates",
+       touch == Touch::write    ? "writes"
+       : touch == Touch::atomic ? "atomically updates"
+                                : "reads",
        space_name(space), static_cast<unsigned long long>(address),
        static_cast<unsigned long long>(address + bytes), who);
 }

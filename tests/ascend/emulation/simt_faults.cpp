@@ -95,6 +95,12 @@ __simt_vf__ __launch_bounds__(64) inline void goes_past(Gm<float> in, Gm<float> 
   out[threadIdx.x] = float(in[(good ? 4032 : 4033) + threadIdx.x]);
 }
 
+__simt_vf__ __launch_bounds__(64) inline void reads_what_was_copied(Gm<float> in, Gm<float> out,
+                                                                    bool good) {
+  const uint32_t i = threadIdx.x;
+  out[64 + i] = good ? asc_ldcg(in + i) : float(in[i]);
+}
+
 __simt_vf__ __launch_bounds__(64) inline void nothing() {}
 
 __simt_vf__ __launch_bounds__(64) inline void calls_again(bool good) {
@@ -168,4 +174,17 @@ SCENARIO(__vector__, 1, simt_reads_before_the_copy, "missing-synchronisation") {
   DataCopy(buffer.Get<float>(), from, 64);
   if (fixed) PipeBarrier<PIPE_ALL>();
   asc_vf_call<copies>(dim3(64), buffer.Get<int32_t>().GetPhyAddr(), y);
+}
+SCENARIO(__vector__, 1, simt_read_through_a_stale_cache, "stale-read") {
+  TPipe pipe;
+  TBuf<TPosition::VECCALC> buffer;
+  pipe.InitBuffer(buffer, 256);
+  GlobalTensor<float> from, to;
+  from.SetGlobalBuffer(x);
+  to.SetGlobalBuffer(y);
+  DataCopy(buffer.Get<float>(), from, 64);
+  PipeBarrier<PIPE_ALL>();
+  DataCopy(to, buffer.Get<float>(), 64);
+  PipeBarrier<PIPE_ALL>();
+  asc_vf_call<reads_what_was_copied>(dim3(64), y, y, fixed);
 }
