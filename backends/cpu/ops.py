@@ -58,7 +58,11 @@ def values_of(x: Tensor | QTensor, op: str) -> Tensor:
         return x.data
     if x.layout == CANONICAL:
         return decode_rows(x.data, x.scale, x.fmt)
-    raise LayoutError(
+    raise _unread(x, op)
+
+
+def _unread(x: QTensor, op: str) -> LayoutError:
+    return LayoutError(
         f"'{op}' got a quantised tensor it does not read",
         where=f"op '{op}', shape {x.shape}, backend 'cpu'",
         why=f"its layout is '{x.layout}'",
@@ -78,6 +82,8 @@ def to_canonical(q: QTensor) -> QTensor:
 
 def from_canonical(q: QTensor) -> QTensor:
     """mxfp8 becomes values; fp4 formats stay canonical."""
+    if q.layout not in (CANONICAL, VALUES):
+        raise _unread(q, "from_canonical")
     if q.layout != CANONICAL or q.fmt is not QFormat.MXFP8:
         return q
     return QTensor(decode_rows(q.data, q.scale, q.fmt), q.scale, q.fmt, q.shape, VALUES)

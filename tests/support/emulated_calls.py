@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
+from tandem.conformance.stage import Stage
+from tandem.contract.opspec import OP_TABLE
 from tandem.contract.plan import Plan
 
 Call = Callable[[], torch.Tensor]
@@ -52,6 +56,25 @@ def check_threads(plan: Plan, times: int) -> None:
     finally:
         sys.setswitchinterval(before)
     assert not wrong
+
+
+def check_memory(plan: Plan, op: str, times: int, most: int) -> None:
+    """Calls leave nothing behind: resident memory grows by less than ``most`` bytes in many of them."""
+    stage = Stage(plan, OP_TABLE[op], OP_TABLE[op].cases[0], quick=True)
+    args, function = stage.arguments(), plan.bind(op, "test")
+    grown = []
+    for count in (200, times):
+        before = _resident()
+        with torch.no_grad():
+            for _ in range(count):
+                function(**args)
+        grown.append(_resident() - before)
+    assert grown[1] < most
+
+
+def _resident() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def check_fork(plan: Plan) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from support.foreign_weights import OPS, check
 
 from tandem.contract.plan import Plan
 from tandem.contract.registry import open_backend
+from tandem.contract.types import QFormat, QTensor
+from tandem.errors import LayoutError
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["native", "composites"])
@@ -21,3 +24,11 @@ def test_the_ops_that_take_weights_are_found() -> None:
 @pytest.mark.parametrize("op", OPS)
 def test_a_weight_of_another_backend_is_refused(plan: Plan, op: str) -> None:
     check(plan, op)
+
+
+def test_an_activation_of_another_backend_is_refused(plan: Plan) -> None:
+    codes, scale = torch.zeros(2, 32, dtype=torch.uint8), torch.zeros(2, 1, dtype=torch.uint8)
+    foreign = QTensor(codes, scale, QFormat.MXFP8, (2, 32), "elsewhere.rows")
+    for convert in (plan.backend.from_canonical, plan.backend.to_canonical):
+        with pytest.raises(LayoutError, match="its layout is 'elsewhere.rows'"):
+            convert(foreign)

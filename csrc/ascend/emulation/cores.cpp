@@ -244,7 +244,8 @@ int32_t launch(const void *kernel, const char *name, uint32_t blocks, void (*bod
                void *context) {
   static std::mutex one_at_a_time;
   const std::lock_guard guard(one_at_a_time);
-  const bool anew = epochs_exhausted();
+  // With new shadows nothing knows the sets of readers of earlier launches, which would pile up.
+  const bool anew = global_changed() || epochs_exhausted();
   if (anew) forget_epochs();
   prepare_global(anew);
   const uint32_t first_stamp = begin_epochs();

@@ -44,6 +44,8 @@ void forget_global() {
   changed = true;
 }
 
+bool global_changed() { return changed; }
+
 void prepare_global(bool anew) {
   if (!changed && !anew) return;
   std::vector<Registered> sorted = registered;

@@ -17,6 +17,9 @@ struct GlobalRange {
 bool register_global(uint64_t address, uint64_t bytes);
 bool unregister_global(uint64_t address, uint64_t bytes);
 void forget_global();
+// Whether one of these was called since the last launch: shadows of global memory are made anew
+// then.
+bool global_changed();
 
 // Before a launch: make the union of what is registered known to `find_global`. `anew`: with empty
 // shadows.
