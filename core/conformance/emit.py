@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from tandem.contract.matrix import cells
 from tandem.contract.opspec import table_signature
 from tandem.contract.standing import contract_text, sealed, source_hashes
 from tandem.errors import ConfigError
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # what TOML takes as a key without quotes
 
 
 def emit(report: Report, backend: Backend, path: Path) -> None:
@@ -79,7 +82,7 @@ def _table(name: str, record: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield f"[{name}]"
     for key, value in record.items():
-        yield f"{json.dumps(key) if '.' in key else key} = {_toml(value)}"
+        yield f"{key if _BARE.fullmatch(key) else json.dumps(key)} = {_toml(value)}"
 
 
 def _toml(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -63,6 +64,13 @@ def test_a_table_shows_the_level_of_its_run(sample: type) -> None:
     assert table["device"]["backend"] == "sample" and set(table["sources"]) == {"package"}
 
 
+def test_facts_of_a_device_have_any_name(sample: type, tmp_path: Path) -> None:
+    backend = sample(use_native=False)
+    facts = {"buffers in KiB": "ub 248", 'a "quoted" = one': "1", "cuda.driver": "13.0", "": "nameless", "plain-1": "2"}
+    emit(dataclasses.replace(run(backend, "L0"), fingerprint=facts), backend, tmp_path / TABLE_FILE)
+    assert tomllib.loads((tmp_path / TABLE_FILE).read_text())["device"] == facts
+
+
 def test_an_edited_table_is_noticed(sample: type) -> None:
     path = package_folder(sample) / TABLE_FILE
     path.write_text(path.read_text().replace('level = "L0"', 'level = "L3"'))
@@ -107,16 +115,17 @@ def test_native_sources_count_where_there_are_some(tmp_path: Path, repo_root: Pa
 
 
 def test_what_was_never_run_is_unverified() -> None:
-    assert (standing(AscendBackend).level, standing(AscendBackend).why) == (
-        "unverified",
-        "no conformance run is recorded",
-    )
+    class Unrun(CpuBackend):
+        """No table lies beside this file."""
+
+    assert (standing(Unrun).level, standing(Unrun).why) == ("unverified", "no conformance run is recorded")
 
 
-def test_what_was_emulated_says_so_and_proves_no_invariance() -> None:
-    found = standing(CudaBackend)
-    assert (found.level, found.table["verification"]) == ("L1", "emulated")
-    assert not module.invariance(CudaBackend)[0]
+@pytest.mark.parametrize(("backend", "level"), [(CudaBackend, "L1"), (AscendBackend, "L2")])
+def test_what_was_emulated_says_so_and_proves_no_invariance(backend: type, level: str) -> None:
+    found = standing(backend)
+    assert (found.level, found.table["verification"]) == (level, "emulated")
+    assert not module.invariance(backend)[0]
 
 
 def test_the_list_and_the_matrix_show_levels(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,12 +134,12 @@ def test_the_list_and_the_matrix_show_levels(capsys: pytest.CaptureFixture[str])
     assert {name: entries[name]["level"] for name in ("cpu", "cuda", "ascend")} == {
         "cpu": "L2",
         "cuda": "L1 (emulated)",
-        "ascend": "unverified",
+        "ascend": "L2 (emulated)",
     }
     assert main(["backends", "--matrix"]) == 0
     header, levels = capsys.readouterr().out.splitlines()[:2]
     shown = dict(zip(header.split(), re.split(r"\s{2,}", levels.strip()), strict=True))
-    assert shown == {"op": "(level)", "cpu": "L2", "cuda": "L1 (emulated)", "ascend": "unverified"}
+    assert shown == {"op": "(level)", "cpu": "L2", "cuda": "L1 (emulated)", "ascend": "L2 (emulated)"}
 
 
 @pytest.mark.parametrize("name", ["cpu", "islands"])
