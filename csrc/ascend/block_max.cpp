@@ -28,7 +28,7 @@ __simd_vf__ inline void take_scores(Ub<bfloat16_t> scores, Ub<bfloat16_t> best, 
                                     uint32_t there) {
   Reg::RegTensor<bfloat16_t> score, lowest;
   Reg::MaskReg all = Reg::CreateMask<bfloat16_t>();
-  Reg::Duplicate(lowest, bfloat16_t(-INFINITY));
+  Reg::Duplicate(lowest, bfloat16_t(-__builtin_inff()));
   const uint16_t registers = registers_of(count);
   for (uint16_t i = 0; i < registers; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<bfloat16_t>(there);
@@ -45,7 +45,7 @@ __simd_vf__ inline void halve(Ub<bfloat16_t> scores, Ub<bfloat16_t> best, uint32
                               uint32_t there) {
   Reg::RegTensor<bfloat16_t> even, odd, lowest;
   Reg::MaskReg all = Reg::CreateMask<bfloat16_t>(), used;
-  Reg::Duplicate(lowest, bfloat16_t(-INFINITY));
+  Reg::Duplicate(lowest, bfloat16_t(-__builtin_inff()));
   uint32_t left = count / 2, evens = (there + 1) / 2, odds = there / 2;
   const uint16_t registers = registers_of(left);
   for (uint16_t i = 0; i < registers; ++i) {
@@ -68,8 +68,8 @@ __simd_vf__ inline void settle(Ub<bfloat16_t> best, Ub<bfloat16_t> out, uint32_t
   Reg::RegTensor<bfloat16_t> score, lowest, highest, largest;
   Reg::RegTensor<int16_t> number;
   Reg::MaskReg all = Reg::CreateMask<bfloat16_t>(), chosen;
-  Reg::Duplicate(lowest, bfloat16_t(-INFINITY));
-  Reg::Duplicate(highest, bfloat16_t(INFINITY));
+  Reg::Duplicate(lowest, bfloat16_t(-__builtin_inff()));
+  Reg::Duplicate(highest, bfloat16_t(__builtin_inff()));
   Reg::Duplicate(largest, bfloat16_t(0x1.FEp127f));
   const uint16_t registers = registers_of(count);
   for (uint16_t i = 0; i < registers; ++i) {
