@@ -11,7 +11,7 @@ using rows::kStep;
 
 constexpr uint32_t kMostHeads = 4095;  // blocks of a transfer
 
-constexpr uint32_t whole_units(uint32_t bytes) { return (bytes + 31) / 32 * 32; }
+TANDEM_SHARED constexpr uint32_t whole_units(uint32_t bytes) { return (bytes + 31) / 32 * 32; }
 
 // Bytes of a head's parts in UB, of the angles, and how many heads make a tile.
 struct Tile {
