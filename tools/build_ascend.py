@@ -29,7 +29,9 @@ EMULATED_LIBRARY = EMULATED_BUILD / "libtandem_ascend_emulated.so"
 DEVICE_LIBRARY = DEVICE_BUILD / "libtandem_ascend.so"
 FLAGS = ("-std=c++20", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror")
 DEFINES = ("-DTANDEM_ASCEND_EMULATION",)
-DEVICE_FLAGS = ("-x", "asc", "--npu-arch=dav-3510", "--enable-simt", "-O2", "-fPIC", "-ffp-contract=off", "-shared")
+# Not --enable-simt: that is for kernels of threads alone, which are started otherwise. The device's code is C++11 where
+# nothing is said.
+DEVICE_FLAGS = ("-x", "asc", "--npu-arch=dav-3510", "-std=c++20", "-O2", "-fPIC", "-ffp-contract=off", "-shared")
 # Copies from UB to L1 take the hardware's own path; without it they go through global memory.
 DEVICE_DEFINES = ("-DENABLE_CV_COMM_VIA_SSBUF=true",)
 DEVICE_LIBRARIES = ("-ltiling_api", "-lplatform")  # for the facts of the device

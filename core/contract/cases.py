@@ -199,9 +199,10 @@ def materialise(value: Any, backend: Backend, poison: int) -> Any:
     return value
 
 
-def upload(tensor: Tensor, backend: Backend) -> Tensor:
-    """A host tensor on the backend, bit by bit."""
+def upload(tensor: Tensor, backend: Backend, out: Tensor | None = None) -> Tensor:
+    """A host tensor on the backend, bit by bit; with ``out``, in its leading part."""
     plain = tensor.contiguous()
     if plain.dtype is torch.bfloat16:
-        return backend.from_host(plain.view(torch.int16).numpy()).view(torch.bfloat16)
-    return backend.from_host(plain.numpy())
+        place = None if out is None else out.view(torch.int16)
+        return backend.from_host(plain.view(torch.int16).numpy(), place).view(torch.bfloat16)
+    return backend.from_host(plain.numpy(), out)

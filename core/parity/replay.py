@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 from tandem.contract.backend import Backend
-from tandem.contract.cases import CacheInput, WeightInput, materialise
+from tandem.contract.cases import CacheInput, WeightInput, materialise, upload
 from tandem.contract.plan import Plan
 from tandem.contract.types import KVCache, KVLayout, PackedWeight, QTensor
 from tandem.errors import TandemError, TraceError
@@ -88,7 +88,7 @@ class Replayer:
             if isinstance(value, CacheInput):
                 self._cache(record, name, value).take(value, record.id)
             elif has_scratch(record.op, name):
-                self.backend.from_host(value.numpy(), out=args[name])
+                upload(value, self.backend, args[name])
                 self._keep(record, name, args[name])
             elif name in args and isinstance(value, Tensor):
                 self._keep(record, name, self._upload(value))

@@ -43,33 +43,54 @@ __aicore__ inline void each_task(const AttentionShape &s, uint32_t chunks, uint3
   }
 }
 
-constexpr uint32_t half_of(uint32_t part) { return (part + 1) / 2; }
+TANDEM_SHARED constexpr uint32_t half_of(uint32_t part) { return (part + 1) / 2; }
+
+// What a task is to a cube core, and to a vector core.
+struct CubeTasks {
+  AttentionCube &cube;
+  const AttentionShape &s;
+  Gm<bfloat16_t> q;
+
+  __aicore__ inline void operator()(const Task &task) const {
+    cube.run(q + (int64_t(task.row) * s.heads + task.first) * s.dim, task.heads,
+             task.end - task.start);
+  }
+};
+template <class Vector>
+struct VectorTasks {
+  Vector &vector;
+  const AttentionShape &s;
+  const Caches &caches;
+  const Partial &left;
+  Gm<bfloat16_t> q;
+  Gm<float> sink;
+
+  __aicore__ inline void operator()(const Task &task) const {
+    vector.run(q, caches.of(s, task.row), task, sink, s.scale, left);
+  }
+};
 
 template <class Ends>
 __aicore__ inline void attend(Gm<bfloat16_t> q, const Caches &caches, Gm<float> sink,
                               Gm<float> partial, const AttentionShape &s, const Ends &ends) {
   using Vector = AttentionVector<Ends>;
   const uint32_t chunks = caches.of(s, 0).chunks();
-  if (ASCEND_IS_AIC) {
+  if ASCEND_IS_AIC {
     begin_products();
     AttentionCube cube(s.dim, s.part, s.l0_bytes, Vector::plan(half_of(s.part), s.dim),
                        Ends::kBringsQueries);
     cube.begin();
-    each_task(s, chunks, uint32_t(AscendC::GetBlockIdx()), [&](const Task &task) {
-      cube.run(q + (int64_t(task.row) * s.heads + task.first) * s.dim, task.heads,
-               task.end - task.start);
-    });
+    each_task(s, chunks, uint32_t(AscendC::GetBlockIdx()), CubeTasks{cube, s, q});
     cube.end();
   }
-  if (ASCEND_IS_AIV) {
+  if ASCEND_IS_AIV {
     AscendC::InitSocState();
     rows::keep_infinity_and_nan();
     const Partial left{partial, s.rows, chunks, s.heads, s.dim};
     Vector vector(s.dim, half_of(s.part), ends);
     vector.begin();
-    each_task(s, chunks, uint32_t(AscendC::GetBlockIdx()) / 2, [&](const Task &task) {
-      vector.run(q, caches.of(s, task.row), task, sink, s.scale, left);
-    });
+    each_task(s, chunks, uint32_t(AscendC::GetBlockIdx()) / 2,
+              VectorTasks<Vector>{vector, s, caches, left, q, sink});
     vector.end();
   }
   AscendC::PipeBarrier<PIPE_ALL>();

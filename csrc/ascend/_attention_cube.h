@@ -42,8 +42,8 @@ class AttentionCube {
 
   // L1: entries first, where the vector cores lay them.
   __aicore__ static inline uint32_t entries_base() { return 0; }
-  __aicore__ static inline uint32_t weights_base(uint32_t dim) { return 2 * 2 * kChunk * dim; }
-  __aicore__ static inline uint32_t queries_base(uint32_t dim, uint32_t most_heads) {
+  TANDEM_SHARED static inline uint32_t weights_base(uint32_t dim) { return 2 * 2 * kChunk * dim; }
+  TANDEM_SHARED static inline uint32_t queries_base(uint32_t dim, uint32_t most_heads) {
     return weights_base(dim) + 2 * align_to(most_heads, kFractalRows) * kChunk;
   }
 

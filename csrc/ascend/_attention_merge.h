@@ -9,7 +9,9 @@ namespace tandem {
 struct MergeTile {
   uint32_t heads, chunks;
 
-  static constexpr uint32_t numbers_of(uint32_t heads) { return 4 * rows::whole_steps(heads); }
+  TANDEM_SHARED static constexpr uint32_t numbers_of(uint32_t heads) {
+    return 4 * rows::whole_steps(heads);
+  }
   static constexpr uint32_t bytes(uint32_t heads, uint32_t dim) {
     return 4 * heads * dim + 2 * numbers_of(heads);
   }

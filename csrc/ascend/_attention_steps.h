@@ -86,7 +86,7 @@ template <bool first>
 __simd_vf__ inline void merge_outputs(Ub<float> sums, Ub<float> chunk, Ub<float> keep,
                                       Ub<float> take, uint32_t heads, uint32_t dim) {
   Reg::RegTensor<float> sum, part, before, now;
-  const uint16_t steps = uint16_t(rows::steps(dim));
+  const uint16_t steps = rows::rounds(dim);
   for (uint16_t head = 0; head < uint16_t(heads); ++head) {
     Reg::LoadAlign<float, Reg::LoadDist::DIST_BRC_B32>(before, keep + head);
     Reg::LoadAlign<float, Reg::LoadDist::DIST_BRC_B32>(now, take + head);
@@ -131,7 +131,7 @@ __simd_vf__ inline void shares_of(Ub<float> peaks, Ub<float> totals, Ub<float> s
 __simd_vf__ inline void finish_outputs(Ub<float> sums, Ub<float> shares, Ub<bfloat16_t> out,
                                        uint32_t heads, uint32_t dim) {
   Reg::RegTensor<float> sum, share;
-  const uint16_t steps = uint16_t(rows::steps(dim));
+  const uint16_t steps = rows::rounds(dim);
   for (uint16_t head = 0; head < uint16_t(heads); ++head) {
     Reg::LoadAlign<float, Reg::LoadDist::DIST_BRC_B32>(share, shares + head);
     uint32_t left = dim;

@@ -27,16 +27,16 @@ class HeadSums {
   // UB for so many heads: their numbers, the outputs of a chunk, their sums, rows of bf16, what the
   // ends need.
   static constexpr uint32_t kNumbers = 8 * 4 * kLanes;
-  static constexpr uint32_t output_bytes(uint32_t heads, uint32_t dim) {
+  TANDEM_SHARED static constexpr uint32_t output_bytes(uint32_t heads, uint32_t dim) {
     const uint32_t sums = 4 * (heads * dim + rows::kStep), scratch = Ends::scratch(heads, dim);
     return sums > scratch ? sums : scratch;
   }
   // Pairs of a row are read a register at a time from where they begin, so that the last has room
   // for one behind it.
-  static constexpr uint32_t rows_bytes(uint32_t heads, uint32_t dim) {
+  TANDEM_SHARED static constexpr uint32_t rows_bytes(uint32_t heads, uint32_t dim) {
     return 2 * rows::whole_steps(heads * dim) + 4 * rows::kStep;
   }
-  static constexpr uint32_t room(uint32_t heads, uint32_t dim) {
+  TANDEM_SHARED static constexpr uint32_t room(uint32_t heads, uint32_t dim) {
     return kNumbers + 2 * output_bytes(heads, dim) + rows_bytes(heads, dim) + Ends::room(dim);
   }
 

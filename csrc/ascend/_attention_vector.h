@@ -82,15 +82,15 @@ class AttentionVector {
   // UB of a vector core with so many heads: their sums, slots, scores, weights, what the gather
   // needs.
   static constexpr uint32_t kSlots = 2 * 4 * kChunk;
-  __aicore__ static inline UbPlan plan(uint32_t heads, uint32_t dim) {
+  TANDEM_SHARED static inline UbPlan plan(uint32_t heads, uint32_t dim) {
     return {Sums::room(heads, dim) + kSlots, 4 * heads * kChunk, Sums::kNumbers,
             Sums::output_bytes(heads, dim)};
   }
-  __aicore__ static inline uint32_t gather_base(uint32_t heads, uint32_t dim) {
+  TANDEM_SHARED static inline uint32_t gather_base(uint32_t heads, uint32_t dim) {
     const UbPlan all = plan(heads, dim);
     return all.scores + 2 * all.scores_bytes + all.scores_bytes / 2;
   }
-  __aicore__ static inline uint32_t room(uint32_t heads, uint32_t dim) {
+  TANDEM_SHARED static inline uint32_t room(uint32_t heads, uint32_t dim) {
     return gather_base(heads, dim) + EntryGather::room(dim);
   }
 

@@ -51,16 +51,16 @@ template <>
 inline constexpr bool kIsFp8<Nvfp4> = false;
 
 template <class Format>
-constexpr uint32_t groups(uint32_t width) {
+TANDEM_SHARED constexpr uint32_t groups(uint32_t width) {
   return width / Format::kGroup;
 }
 // Scale bytes of a row: those of mxfp8 are filled up to an even number.
 template <class Format>
-constexpr uint32_t scale_bytes(uint32_t width) {
+TANDEM_SHARED constexpr uint32_t scale_bytes(uint32_t width) {
   return kIsFp8<Format> ? (groups<Format>(width) + 1) / 2 * 2 : groups<Format>(width);
 }
 template <class Format>
-constexpr uint32_t code_bytes(uint32_t width) {
+TANDEM_SHARED constexpr uint32_t code_bytes(uint32_t width) {
   return kIsFp8<Format> ? width : width / 2;
 }
 // Of a register of 64 elements of 4 bytes, how many units of 32 bytes a group covers. Decoded fp4
@@ -72,19 +72,19 @@ constexpr uint32_t kDecodeUnits = kIsFp8<Format> ? 4 : Format::kGroup / 16;
 
 // Bytes of the buffers in UB, for a row.
 template <class Format>
-constexpr uint32_t codes_room(uint32_t width) {
+TANDEM_SHARED constexpr uint32_t codes_room(uint32_t width) {
   return rows::whole_steps(code_bytes<Format>(width));
 }
 template <class Format>
-constexpr uint32_t scales_room(uint32_t width) {
+TANDEM_SHARED constexpr uint32_t scales_room(uint32_t width) {
   return rows::whole_steps(groups<Format>(width) + 1);
 }
 template <class Format>
-constexpr uint32_t sizes_room(uint32_t width) {
+TANDEM_SHARED constexpr uint32_t sizes_room(uint32_t width) {
   return 4 * rows::whole_steps(groups<Format>(rows::whole_steps(width)));
 }
 template <class Format>
-constexpr uint32_t factors_room(uint32_t width, uint32_t units) {
+TANDEM_SHARED constexpr uint32_t factors_room(uint32_t width, uint32_t units) {
   return 4 * units * rows::whole_steps(groups<Format>(rows::whole_steps(width)));
 }
 
@@ -99,7 +99,7 @@ __simd_vf__ inline void group_sizes(Ub<T> row, Ub<uint32_t> sizes, uint32_t widt
   Reg::UnalignRegForStore rest;
   Reg::MaskReg all = Reg::CreateMask<uint32_t>();
   Reg::Duplicate(magnitude, kMagnitude);
-  const uint16_t count = uint16_t(rows::steps(width));
+  const uint16_t count = rows::rounds(width);
   for (uint16_t i = 0; i < count; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(width);
     rows::load(value, row + i * kStep, mask);
@@ -195,7 +195,7 @@ __simd_vf__ inline void group_scales(Ub<uint32_t> sizes, Ub<uint8_t> bytes, Ub<f
   Reg::RegTensor<uint32_t> size, scale, factor, one;
   Reg::MaskReg all = Reg::CreateMask<uint32_t>();
   Reg::Duplicate(one, kOne);
-  const uint16_t parts = uint16_t(rows::steps(stored));
+  const uint16_t parts = rows::rounds(stored);
   for (uint16_t i = 0; i < parts; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<uint32_t>(count);
     Reg::MaskReg kept = Reg::UpdateMask<uint32_t>(stored);
@@ -244,7 +244,7 @@ template <class Format, class T>
 __simd_vf__ inline void element_codes(Ub<T> row, Ub<float> factors, Ub<uint8_t> codes,
                                       uint32_t width) {
   Reg::RegTensor<float> value, factor;
-  const uint16_t count = uint16_t(rows::steps(width));
+  const uint16_t count = rows::rounds(width);
   uint32_t pairs = width / 2;
   for (uint16_t i = 0; i < count; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(width);

@@ -31,7 +31,7 @@ __simd_vf__ inline void group_factors(Ub<uint8_t> bytes, Ub<float> factors, uint
   constexpr uint32_t kUnits = kDecodeUnits<Format>;
   Reg::RegTensor<float> value;
   Reg::MaskReg all = Reg::CreateMask<float>();
-  const uint16_t parts = uint16_t(rows::steps(count));
+  const uint16_t parts = rows::rounds(count);
   for (uint16_t i = 0; i < parts; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(count);
     scale_values<Format>(value, bytes + i * kStep, mask);
@@ -59,7 +59,7 @@ __simd_vf__ inline void fp8_elements(Ub<uint8_t> codes, Ub<float> factors, Ub<bf
                                      uint32_t width) {
   Reg::RegTensor<uint8_t> code;
   Reg::RegTensor<float> value, factor;
-  const uint16_t count = uint16_t(rows::steps(width));
+  const uint16_t count = rows::rounds(width);
   for (uint16_t i = 0; i < count; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(width);
     Reg::LoadAlign<uint8_t, Reg::LoadDist::DIST_UNPACK4_B8>(code, codes + i * kStep);
@@ -75,7 +75,7 @@ __simd_vf__ inline void fp4_elements(Ub<uint8_t> codes, Ub<float> factors, Ub<ui
   Reg::RegTensor<uint8_t> byte;
   Reg::RegTensor<uint32_t> high;
   Reg::RegTensor<float> even, odd, factor;
-  const uint16_t count = uint16_t(rows::steps(bytes));
+  const uint16_t count = rows::rounds(bytes);
   for (uint16_t i = 0; i < count; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(bytes);
     Reg::LoadAlign<uint8_t, Reg::LoadDist::DIST_UNPACK4_B8>(byte, codes + i * kStep);

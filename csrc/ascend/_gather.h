@@ -30,7 +30,7 @@ __simd_vf__ inline void clear_words(Ub<uint32_t> to, uint32_t count) {
   namespace Reg = AscendC::Reg;
   Reg::RegTensor<uint32_t> zero;
   Reg::Duplicate(zero, uint32_t(0));
-  const uint16_t steps = uint16_t(rows::steps(count));
+  const uint16_t steps = rows::rounds(count);
   for (uint16_t i = 0; i < steps; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<uint32_t>(count);
     Reg::StoreAlign(to + i * rows::kStep, zero, mask);
@@ -40,7 +40,7 @@ __simd_vf__ inline void clear_words(Ub<uint32_t> to, uint32_t count) {
 class EntryGather {
  public:
   // Bytes of UB from `base` on.
-  __aicore__ static inline uint32_t room(uint32_t dim) {
+  TANDEM_SHARED static inline uint32_t room(uint32_t dim) {
     return kHalfChunk * (code_room(dim) + scale_room(dim) + row_room(dim)) + factor_room(dim);
   }
 
@@ -89,16 +89,16 @@ class EntryGather {
   int32_t slots_[kHalfChunk];
 
   // Room for the largest of the formats.
-  __aicore__ static inline uint32_t code_room(uint32_t dim) {
+  TANDEM_SHARED static inline uint32_t code_room(uint32_t dim) {
     return codec::codes_room<codec::Mxfp8>(dim);
   }
-  __aicore__ static inline uint32_t scale_room(uint32_t dim) {
+  TANDEM_SHARED static inline uint32_t scale_room(uint32_t dim) {
     return codec::scales_room<codec::Nvfp4>(dim);
   }
-  __aicore__ static inline uint32_t factor_room(uint32_t dim) {
+  TANDEM_SHARED static inline uint32_t factor_room(uint32_t dim) {
     return codec::factors_room<codec::Nvfp4>(dim, codec::kDecodeUnits<codec::Mxfp8>);
   }
-  __aicore__ static inline uint32_t row_room(uint32_t dim) { return 2 * rows::whole_steps(dim); }
+  TANDEM_SHARED static inline uint32_t row_room(uint32_t dim) { return 2 * rows::whole_steps(dim); }
 
   template <class T>
   __aicore__ inline AscendC::LocalTensor<T> buffer(uint32_t offset, uint32_t bytes) const {

@@ -26,9 +26,11 @@ struct Split {
   uint32_t row_pieces;     // tasks that the tiles of a chunk are dealt to
   uint32_t output_pieces;  // tasks that the groups of outputs are dealt to
 
-  constexpr uint32_t chunks() const { return (width + columns - 1) / columns; }
-  constexpr int64_t tasks() const { return int64_t(chunks()) * row_pieces * output_pieces; }
-  constexpr int64_t tiles() const { return (rows + tile - 1) / tile; }
+  TANDEM_SHARED constexpr uint32_t chunks() const { return (width + columns - 1) / columns; }
+  TANDEM_SHARED constexpr int64_t tasks() const {
+    return int64_t(chunks()) * row_pieces * output_pieces;
+  }
+  TANDEM_SHARED constexpr int64_t tiles() const { return (rows + tile - 1) / tile; }
   // Groups of a task, at most.
   constexpr uint32_t groups() const { return (groups_of(m) + output_pieces - 1) / output_pieces; }
   constexpr bool valid() const {
@@ -38,7 +40,7 @@ struct Split {
   }
 };
 
-constexpr uint32_t whole_blocks(uint32_t bytes) { return (bytes + 31) / 32 * 32; }
+TANDEM_SHARED constexpr uint32_t whole_blocks(uint32_t bytes) { return (bytes + 31) / 32 * 32; }
 
 // Places in the buffers of a tile, in bytes.
 template <bool kMixes, bool kCollapses, bool kProjects>

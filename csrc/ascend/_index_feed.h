@@ -18,8 +18,7 @@ __simd_vf__ inline void clear_lines(Ub<uint32_t> codes, Ub<uint32_t> scales, uin
                                     uint32_t scale_words) {
   Reg::RegTensor<uint32_t> zero;
   Reg::Duplicate(zero, uint32_t(0));
-  const uint16_t of_codes = uint16_t(rows::steps(code_words)),
-                 of_scales = uint16_t(rows::steps(scale_words));
+  const uint16_t of_codes = rows::rounds(code_words), of_scales = rows::rounds(scale_words);
   for (uint16_t i = 0; i < of_codes; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<uint32_t>(code_words);
     Reg::StoreAlign(codes + i * rows::kStep, zero, mask);

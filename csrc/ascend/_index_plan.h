@@ -19,12 +19,18 @@ constexpr uint16_t kKeysReady = 0, kKeysFree = 2, kScoresReady = 4, kScoresFree 
 // Lines of mxfp4: keys, or queries of one head. A column is 32 bytes of codes, or a pair of scales.
 struct LineShape {
   uint32_t dim;
-  constexpr uint32_t code_bytes() const { return dim / 2; }
-  constexpr uint32_t scale_bytes() const { return dim / 32; }
-  constexpr uint32_t columns() const { return (dim + 63) / 64; }
-  constexpr uint32_t codes_room(uint32_t lines) const { return lines * columns() * kBlockBytes; }
-  constexpr uint32_t scales_room(uint32_t lines) const { return lines * columns() * 2; }
-  constexpr uint32_t room(uint32_t lines) const { return codes_room(lines) + scales_room(lines); }
+  TANDEM_SHARED constexpr uint32_t code_bytes() const { return dim / 2; }
+  TANDEM_SHARED constexpr uint32_t scale_bytes() const { return dim / 32; }
+  TANDEM_SHARED constexpr uint32_t columns() const { return (dim + 63) / 64; }
+  TANDEM_SHARED constexpr uint32_t codes_room(uint32_t lines) const {
+    return lines * columns() * kBlockBytes;
+  }
+  TANDEM_SHARED constexpr uint32_t scales_room(uint32_t lines) const {
+    return lines * columns() * 2;
+  }
+  TANDEM_SHARED constexpr uint32_t room(uint32_t lines) const {
+    return codes_room(lines) + scales_room(lines);
+  }
 };
 
 // What a launch is told, by value. Of a list of entries to each row a task has one row.
@@ -33,15 +39,17 @@ struct IndexShape {
   uint32_t columns, block_entries;  // of the block table
   uint32_t tile_rows, span, blocks, l0_bytes, l0c_bytes;
 
-  constexpr LineShape lines() const { return {dim}; }
-  constexpr uint32_t most_lines() const { return tile_rows * heads; }
+  TANDEM_SHARED constexpr LineShape lines() const { return {dim}; }
+  TANDEM_SHARED constexpr uint32_t most_lines() const { return tile_rows * heads; }
 };
 
 // L1: two chunks of keys, then the queries.
 struct L1Plan {
   LineShape lines;
-  constexpr uint32_t keys(uint32_t buffer) const { return buffer * lines.room(kKeys); }
-  constexpr uint32_t queries() const { return 2 * lines.room(kKeys); }
+  TANDEM_SHARED constexpr uint32_t keys(uint32_t buffer) const {
+    return buffer * lines.room(kKeys);
+  }
+  TANDEM_SHARED constexpr uint32_t queries() const { return 2 * lines.room(kKeys); }
   constexpr uint32_t total(uint32_t most_lines) const {
     return queries() + lines.room((most_lines + 31) / 32 * 32);
   }
@@ -52,7 +60,7 @@ struct L1Plan {
 struct UbLayout {
   uint32_t scores, results, entries, narrow, weights, lines, total;
 
-  constexpr UbLayout(const LineShape &shape, uint32_t most_lines, uint32_t tile_rows)
+  TANDEM_SHARED constexpr UbLayout(const LineShape &shape, uint32_t most_lines, uint32_t tile_rows)
       : scores(0),
         results(2 * 4 * most_lines * kHalfKeys),
         entries(results + 2 * 2 * tile_rows * kHalfKeys),
@@ -62,7 +70,7 @@ struct UbLayout {
         total(lines + 2 * lines_room(shape)) {}
 
   // Codes, scales a block to a line, and scales as fractals.
-  static constexpr uint32_t lines_room(const LineShape &shape) {
+  TANDEM_SHARED static constexpr uint32_t lines_room(const LineShape &shape) {
     return shape.codes_room(kHalfKeys) + kHalfKeys * kBlockBytes + shape.scales_room(kHalfKeys);
   }
 };

@@ -42,24 +42,23 @@ __aicore__ inline void each_group(const IndexShape &s, const IndexArrays &a, uin
   }
 }
 
-template <bool listed>
-__aicore__ inline void score_on_cube(const IndexShape &s, const IndexArrays &a) {
-  begin_products();
-  IndexCube cube(s);
-  cube.begin();
-  each_group<listed>(s, a, uint32_t(AscendC::GetBlockIdx()),
-                     [&](const RowGroup &group) { cube.run(group.count * s.heads, group); });
-  cube.end();
-}
+// What a group is to a cube core, and to a vector core.
+struct CubeGroups {
+  IndexCube &cube;
+  uint32_t heads;
 
+  __aicore__ inline void operator()(const RowGroup &group) const {
+    cube.run(group.count * heads, group);
+  }
+};
 template <bool listed>
-__aicore__ inline void score_on_vector(const IndexShape &s, const IndexArrays &a) {
-  AscendC::InitSocState();
-  rows::keep_infinity_and_nan();
-  IndexVector vector(s);
-  vector.begin();
-  const uint64_t code_bytes = s.lines().code_bytes(), scale_bytes = s.lines().scale_bytes();
-  each_group<listed>(s, a, uint32_t(AscendC::GetBlockIdx()) / 2, [&](const RowGroup &group) {
+struct VectorGroups {
+  IndexVector &vector;
+  const IndexShape &s;
+  const IndexArrays &a;
+
+  __aicore__ inline void operator()(const RowGroup &group) const {
+    const uint64_t code_bytes = s.lines().code_bytes(), scale_bytes = s.lines().scale_bytes();
     const uint64_t line = uint64_t(group.first) * s.heads;
     const Lines queries{a.codes + line * code_bytes, a.scales + line * scale_bytes, code_bytes,
                         scale_bytes};
@@ -71,14 +70,37 @@ __aicore__ inline void score_on_vector(const IndexShape &s, const IndexArrays &a
       const PagedKeys keys{blocks, group.begin, group.seen};
       vector.run(group, queries, a.weights + line, a.cache, keys, a.seen + group.first, a.out);
     }
-  });
+  }
+};
+
+template <bool listed>
+__aicore__ inline void score_on_cube(const IndexShape &s, const IndexArrays &a) {
+  begin_products();
+  IndexCube cube(s);
+  cube.begin();
+  each_group<listed>(s, a, uint32_t(AscendC::GetBlockIdx()), CubeGroups{cube, s.heads});
+  cube.end();
+}
+
+template <bool listed>
+__aicore__ inline void score_on_vector(const IndexShape &s, const IndexArrays &a) {
+  AscendC::InitSocState();
+  rows::keep_infinity_and_nan();
+  IndexVector vector(s);
+  vector.begin();
+  each_group<listed>(s, a, uint32_t(AscendC::GetBlockIdx()) / 2,
+                     VectorGroups<listed>{vector, s, a});
   vector.end();
 }
 
 template <bool listed>
 __aicore__ inline void score_keys(const IndexShape &s, const IndexArrays &a) {
-  if (ASCEND_IS_AIC) score_on_cube<listed>(s, a);
-  if (ASCEND_IS_AIV) score_on_vector<listed>(s, a);
+  if ASCEND_IS_AIC {
+    score_on_cube<listed>(s, a);
+  }
+  if ASCEND_IS_AIV {
+    score_on_vector<listed>(s, a);
+  }
   AscendC::PipeBarrier<PIPE_ALL>();
 }
 

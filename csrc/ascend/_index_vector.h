@@ -10,7 +10,7 @@ constexpr float kHidden = -__builtin_inff();
 
 __simd_vf__ inline void widen_weights(Ub<bfloat16_t> from, Ub<float> to, uint32_t count) {
   Reg::RegTensor<float> value;
-  const uint16_t steps = uint16_t(rows::steps(count));
+  const uint16_t steps = rows::rounds(count);
   for (uint16_t i = 0; i < steps; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(count);
     rows::load(value, from + i * rows::kStep, mask);
@@ -57,7 +57,7 @@ __simd_vf__ inline void add_heads(Ub<float> products, Ub<float> weights, Ub<int3
 __simd_vf__ inline void hide(Ub<bfloat16_t> scores, uint32_t count) {
   Reg::RegTensor<float> hidden;
   Reg::Duplicate(hidden, kHidden);
-  const uint16_t steps = uint16_t(rows::steps(count));
+  const uint16_t steps = rows::rounds(count);
   for (uint16_t i = 0; i < steps; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(count);
     rows::store(scores + i * rows::kStep, hidden, mask);

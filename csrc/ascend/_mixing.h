@@ -14,9 +14,9 @@ struct Mixing {
   float norm_eps, hc_eps;
   uint32_t iterations;
 
-  constexpr int64_t tasks() const { return (rows + tile - 1) / tile; }
-  constexpr uint32_t sums() const { return chunks * tile * kSums * 4; }
-  constexpr uint32_t coefficients() const { return 3 * tile * kRowLanes * 4; }
+  TANDEM_SHARED constexpr int64_t tasks() const { return (rows + tile - 1) / tile; }
+  TANDEM_SHARED constexpr uint32_t sums() const { return chunks * tile * kSums * 4; }
+  TANDEM_SHARED constexpr uint32_t coefficients() const { return 3 * tile * kRowLanes * 4; }
   constexpr int64_t total() const { return int64_t(2) * (sums() + coefficients()) + 3 * kStep * 4; }
   constexpr bool valid() const {
     return chunks <= 4095 && tile > 0 && tile <= 4092 && tile % kFour == 0 && iterations > 0;

@@ -75,14 +75,14 @@ struct Pieces {
   int64_t piece;        // bytes of a piece but the last of a row, a multiple of 32
 
   // Of a row.
-  constexpr int64_t count() const { return (bytes + piece - 1) / piece; }
-  constexpr int64_t begin(int64_t block, int64_t blocks) const {
+  TANDEM_SHARED constexpr int64_t count() const { return (bytes + piece - 1) / piece; }
+  TANDEM_SHARED constexpr int64_t begin(int64_t block, int64_t blocks) const {
     return rows * count() * block / blocks;
   }
-  constexpr int64_t row(int64_t task) const { return task / count(); }
+  TANDEM_SHARED constexpr int64_t row(int64_t task) const { return task / count(); }
   // First byte of a piece within its row, and how many there are.
-  constexpr int64_t first(int64_t task) const { return task % count() * piece; }
-  constexpr uint32_t size(int64_t task) const {
+  TANDEM_SHARED constexpr int64_t first(int64_t task) const { return task % count() * piece; }
+  TANDEM_SHARED constexpr uint32_t size(int64_t task) const {
     const int64_t left = bytes - first(task);
     return uint32_t(left < piece ? left : piece);
   }

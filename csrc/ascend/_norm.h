@@ -13,7 +13,7 @@ __simd_vf__ inline void normalise(Ub<bfloat16_t> x, Ub<float> weight, Ub<bfloat1
   Reg::RegTensor<float> value, square, sum, scale, size;
   Reg::MaskReg all = Reg::CreateMask<float>();
   Reg::Duplicate(sum, 0.0f);
-  const uint16_t count = uint16_t(steps(width));
+  const uint16_t count = rows::rounds(width);
   uint32_t left = width;
   for (uint16_t i = 0; i < count; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(left);

@@ -13,7 +13,7 @@ using codec::Mxfp8;
 struct Sizes {
   uint32_t x, weight, codes, scales, sizes, factors;
 
-  Sizes(uint32_t width, bool weighted, bool quantised)
+  TANDEM_SHARED Sizes(uint32_t width, bool weighted, bool quantised)
       : x(2 * rows::whole_steps(width)),
         weight(weighted ? 4 * rows::whole_steps(width) : 0),
         codes(quantised ? codec::codes_room<Mxfp8>(width) : 0),

@@ -16,7 +16,7 @@ constexpr uint16_t kWeightsReady = 0, kWeightsFree = 2;
 
 constexpr uint32_t kFractalRows = 16, kBlockBytes = 32, kScalesOf = 32, kPairOf = 64;
 
-__aicore__ inline uint32_t align_to(uint32_t x, uint32_t to) { return (x + to - 1) / to * to; }
+TANDEM_SHARED inline uint32_t align_to(uint32_t x, uint32_t to) { return (x + to - 1) / to * to; }
 
 // Where a tile's operands lie. Strides count elements, those of scales pairs of bytes.
 template <class X, class W, class Out>

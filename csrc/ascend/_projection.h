@@ -8,10 +8,12 @@ namespace hyper {
 // Outputs of a group. A group belongs to pre and post or to comb; what is missing in its last one
 // repeats the last output.
 constexpr uint32_t kGroup = 4;
-constexpr uint32_t first_groups(uint32_t m) { return (2 * m + kGroup - 1) / kGroup; }
-constexpr uint32_t groups_of(uint32_t m) { return first_groups(m) + (m * m + kGroup - 1) / kGroup; }
+TANDEM_SHARED constexpr uint32_t first_groups(uint32_t m) { return (2 * m + kGroup - 1) / kGroup; }
+TANDEM_SHARED constexpr uint32_t groups_of(uint32_t m) {
+  return first_groups(m) + (m * m + kGroup - 1) / kGroup;
+}
 // Row of the projection that place `i` of a group takes.
-constexpr uint32_t output_of(uint32_t m, uint32_t group, uint32_t i) {
+TANDEM_SHARED constexpr uint32_t output_of(uint32_t m, uint32_t group, uint32_t i) {
   const uint32_t heads = first_groups(m);
   const uint32_t begin = group < heads ? 0 : 2 * m, size = group < heads ? 2 * m : m * m;
   const uint32_t place = (group < heads ? group : group - heads) * kGroup + i;

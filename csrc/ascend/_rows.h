@@ -14,8 +14,13 @@ using namespace AscendC;
 constexpr uint32_t kStep = 64;        // f32 of a register
 constexpr uint32_t kSystemUb = 2048;  // left to functions of the device that use UB themselves
 
-constexpr uint32_t steps(uint32_t count) { return (count + kStep - 1) / kStep; }
-constexpr uint32_t whole_steps(uint32_t count) { return steps(count) * kStep; }
+TANDEM_SHARED constexpr uint32_t steps(uint32_t count) { return (count + kStep - 1) / kStep; }
+TANDEM_SHARED constexpr uint32_t whole_steps(uint32_t count) { return steps(count) * kStep; }
+
+// Steps of a register-level function.
+__simd_callee__ inline uint16_t rounds(uint32_t count) {
+  return uint16_t((count + kStep - 1) / kStep);
+}
 
 // Blocks of a launch over rows: as many as have rows, at most one a vector core.
 inline int64_t row_blocks(const tandem_ascend_device *device, int64_t count) {

@@ -180,6 +180,7 @@ __simd_vf__ inline void mix_rows(Ub<float> partial, Ub<float> constants, Ub<floa
                                  Ub<float> post, Ub<float> comb, uint32_t count, uint32_t chunks,
                                  uint32_t stride, float width, float norm_eps, float hc_eps,
                                  uint32_t iterations) {
+  constexpr uint32_t kCombs = first_groups(M) * kGroup, kSquares = groups_of(M) * kGroup;
   Reg::RegTensor<float> low, high, value, other, size, head_base, comb_base, head_scale, comb_scale;
   Reg::RegTensor<int32_t> lane, place, begin;
   Reg::RegTensor<uint32_t> heads, combs, squares, tails;
@@ -191,8 +192,8 @@ __simd_vf__ inline void mix_rows(Ub<float> partial, Ub<float> constants, Ub<floa
   Reg::And(begin, lane, begin, all);
   Reg::Add(begin, begin, begin, all);  // of the lane's row in a register of two rows
   Reg::Add(as<int32_t>(heads), begin, place, all);
-  Reg::Adds(combs, heads, first_groups(M) * kGroup, all);
-  Reg::Adds(squares, as<uint32_t>(begin), groups_of(M) * kGroup, all);
+  Reg::Adds(combs, heads, kCombs, all);
+  Reg::Adds(squares, as<uint32_t>(begin), kSquares, all);
   Reg::Adds(tails, as<uint32_t>(lane), uint32_t(M), all);
   Reg::Compares<int32_t, CMPMODE::LT>(lower, lane, int32_t(2 * kRowLanes), all);
 

@@ -100,11 +100,11 @@ __simd_vf__ inline void pass_streams(Ub<bfloat16_t> trunk, Ub<bfloat16_t> y, Ub<
                                      uint32_t place) {
   Reg::RegTensor<float> h0, h1, h2, h3, squares, total;
   Reg::MaskReg all = Reg::CreateMask<float>();
-  const uint32_t registers = rows::steps(columns);
+  const uint16_t registers = rows::rounds(columns);
   for (uint32_t row = 0; row < count; ++row) {
     uint32_t left = columns;
     if constexpr (kProjects) Reg::Duplicate(squares, 0.0f);
-    for (uint32_t i = 0; i < registers; ++i) {
+    for (uint16_t i = 0; i < registers; ++i) {
       Reg::MaskReg mask = Reg::UpdateMask<float>(left);
       const uint32_t first = row * M * pitch + i * kStep, own = row * pitch + i * kStep;
       rows::load(h0, trunk + first, mask);

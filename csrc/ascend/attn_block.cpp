@@ -20,7 +20,7 @@ __simd_vf__ inline void rotate_heads(Ub<uint32_t> tails, Ub<float> cosines, Ub<f
                                      uint32_t heads, uint32_t stride, uint32_t pairs) {
   Reg::RegTensor<uint32_t> pair;
   Reg::RegTensor<float> cosine, sine;
-  const uint16_t parts = uint16_t(rows::steps(pairs));
+  const uint16_t parts = rows::rounds(pairs);
   for (uint16_t part = 0; part < parts; ++part) {
     const uint32_t some = pairs < kStep ? pairs : kStep;
     Reg::MaskReg mask = Reg::UpdateMask<float>(pairs);
@@ -42,8 +42,10 @@ class RotatedEnds {
 
   // Angles; and codes, scales and what encoding them needs, of all heads as one row, with a scale
   // more that may fill the row up.
-  static constexpr uint32_t room(uint32_t dim) { return 2 * 4 * rows::whole_steps(dim / 2); }
-  static constexpr uint32_t scratch(uint32_t heads, uint32_t dim) {
+  TANDEM_SHARED static constexpr uint32_t room(uint32_t dim) {
+    return 2 * 4 * rows::whole_steps(dim / 2);
+  }
+  TANDEM_SHARED static constexpr uint32_t scratch(uint32_t heads, uint32_t dim) {
     const uint32_t width = heads * dim + Format::kGroup;
     return factors_at(width) + codec::factors_room<Format>(width, codec::kEncodeUnits<Format>);
   }
@@ -119,11 +121,13 @@ class RotatedEnds {
   const uint32_t heads_, dim_, turned_, queries_base_;
   uint32_t brought_ = 0;
 
-  static constexpr uint32_t scales_at(uint32_t width) { return codec::codes_room<Format>(width); }
-  static constexpr uint32_t sizes_at(uint32_t width) {
+  TANDEM_SHARED static constexpr uint32_t scales_at(uint32_t width) {
+    return codec::codes_room<Format>(width);
+  }
+  TANDEM_SHARED static constexpr uint32_t sizes_at(uint32_t width) {
     return scales_at(width) + codec::scales_room<Format>(width);
   }
-  static constexpr uint32_t factors_at(uint32_t width) {
+  TANDEM_SHARED static constexpr uint32_t factors_at(uint32_t width) {
     return sizes_at(width) + codec::sizes_room<Format>(width + Format::kGroup);
   }
 

@@ -11,7 +11,9 @@ namespace {
 constexpr uint32_t kScores = GetVecLen() / sizeof(bfloat16_t);  // of a register
 constexpr int64_t kMostBlocks = 16384;  // of a task: they are counted in int16
 
-constexpr uint32_t registers_of(uint32_t count) { return (count + kScores - 1) / kScores; }
+__simd_callee__ inline uint16_t registers_of(uint32_t count) {
+  return uint16_t((count + kScores - 1) / kScores);
+}
 
 // Scores without NaN; -inf where the mask leaves them out.
 __simd_callee__ inline void clean(Reg::RegTensor<bfloat16_t> &score, Reg::MaskReg &mask,
@@ -26,9 +28,9 @@ __simd_vf__ inline void take_scores(Ub<bfloat16_t> scores, Ub<bfloat16_t> best, 
                                     uint32_t there) {
   Reg::RegTensor<bfloat16_t> score, lowest;
   Reg::MaskReg all = Reg::CreateMask<bfloat16_t>();
-  Reg::Duplicate(lowest, bfloat16_t(-INFINITY));
-  const uint32_t registers = registers_of(count);
-  for (uint32_t i = 0; i < registers; ++i) {
+  Reg::Duplicate(lowest, bfloat16_t(-__builtin_inff()));
+  const uint16_t registers = registers_of(count);
+  for (uint16_t i = 0; i < registers; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<bfloat16_t>(there);
     Reg::LoadAlign(score, scores + i * kScores);
     clean(score, mask, lowest);
@@ -43,10 +45,10 @@ __simd_vf__ inline void halve(Ub<bfloat16_t> scores, Ub<bfloat16_t> best, uint32
                               uint32_t there) {
   Reg::RegTensor<bfloat16_t> even, odd, lowest;
   Reg::MaskReg all = Reg::CreateMask<bfloat16_t>(), used;
-  Reg::Duplicate(lowest, bfloat16_t(-INFINITY));
+  Reg::Duplicate(lowest, bfloat16_t(-__builtin_inff()));
   uint32_t left = count / 2, evens = (there + 1) / 2, odds = there / 2;
-  const uint32_t registers = registers_of(left);
-  for (uint32_t i = 0; i < registers; ++i) {
+  const uint16_t registers = registers_of(left);
+  for (uint16_t i = 0; i < registers; ++i) {
     Reg::LoadAlign<bfloat16_t, Reg::LoadDist::DIST_DINTLV_B16>(even, odd, scores + i * 2 * kScores);
     if constexpr (first) {
       used = Reg::UpdateMask<bfloat16_t>(evens);
@@ -66,11 +68,11 @@ __simd_vf__ inline void settle(Ub<bfloat16_t> best, Ub<bfloat16_t> out, uint32_t
   Reg::RegTensor<bfloat16_t> score, lowest, highest, largest;
   Reg::RegTensor<int16_t> number;
   Reg::MaskReg all = Reg::CreateMask<bfloat16_t>(), chosen;
-  Reg::Duplicate(lowest, bfloat16_t(-INFINITY));
-  Reg::Duplicate(highest, bfloat16_t(INFINITY));
+  Reg::Duplicate(lowest, bfloat16_t(-__builtin_inff()));
+  Reg::Duplicate(highest, bfloat16_t(__builtin_inff()));
   Reg::Duplicate(largest, bfloat16_t(0x1.FEp127f));
-  const uint32_t registers = registers_of(count);
-  for (uint32_t i = 0; i < registers; ++i) {
+  const uint16_t registers = registers_of(count);
+  for (uint16_t i = 0; i < registers; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<bfloat16_t>(count);
     Reg::Arange(number, int16_t(i * kScores));
     Reg::LoadAlign(score, best + i * kScores);
@@ -88,12 +90,12 @@ struct Blocks {
   int32_t block;
 
   // Of a row, and parts that it is dealt in.
-  constexpr int64_t count() const { return (width + block - 1) / block; }
-  constexpr int64_t parts() const { return (count() + part - 1) / part; }
+  TANDEM_SHARED constexpr int64_t count() const { return (width + block - 1) / block; }
+  TANDEM_SHARED constexpr int64_t parts() const { return (count() + part - 1) / part; }
   // Scores of a task, and what is left of them after the first step and after the second.
-  constexpr int64_t scores() const { return part * block; }
-  constexpr int64_t once() const { return block == 1 ? part : part * block / 2; }
-  constexpr int64_t twice() const { return part * block / 4; }
+  TANDEM_SHARED constexpr int64_t scores() const { return part * block; }
+  TANDEM_SHARED constexpr int64_t once() const { return block == 1 ? part : part * block / 2; }
+  TANDEM_SHARED constexpr int64_t twice() const { return part * block / 4; }
 };
 
 class BlockMax {

@@ -16,8 +16,8 @@ namespace {
 // positions.
 __simd_vf__ inline void pool_columns(Ub<float> terms, Ub<bfloat16_t> out, uint32_t ratio,
                                      uint32_t stride, uint32_t count) {
-  const uint32_t steps = rows::steps(count);
-  for (uint32_t i = 0; i < steps; ++i) {
+  const uint16_t steps = rows::rounds(count);
+  for (uint16_t i = 0; i < steps; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(count);
     Reg::RegTensor<float> peak, gate, value, total, pooled;
     const Ub<float> gates = terms + i * rows::kStep, values = gates + ratio * stride;

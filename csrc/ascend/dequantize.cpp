@@ -11,7 +11,7 @@ template <class Format>
 struct Sizes {
   uint32_t x, codes, scales, factors;
 
-  explicit Sizes(uint32_t width)
+  TANDEM_SHARED explicit Sizes(uint32_t width)
       : x(2 * 2 * rows::whole_steps(width)),
         codes(codec::codes_room<Format>(width)),
         scales(codec::scales_room<Format>(width)),

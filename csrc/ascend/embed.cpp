@@ -9,8 +9,8 @@ using namespace AscendC;
 namespace {
 
 __simd_vf__ inline void round_piece(Ub<float> from, Ub<bfloat16_t> to, uint32_t count) {
-  const uint32_t registers = rows::steps(count);
-  for (uint32_t i = 0; i < registers; ++i) {
+  const uint16_t registers = rows::rounds(count);
+  for (uint16_t i = 0; i < registers; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(count);
     Reg::RegTensor<float> wide;
     Reg::LoadAlign(wide, from + i * rows::kStep);

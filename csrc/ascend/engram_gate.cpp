@@ -22,7 +22,7 @@ struct Gate {
   float eps, inverse_root;  // 1 / sqrt(width)
 
   // Bytes of UB that a bf16 row takes.
-  constexpr uint32_t row() const { return 2 * rows::whole_steps(width); }
+  TANDEM_SHARED constexpr uint32_t row() const { return 2 * rows::whole_steps(width); }
   constexpr int64_t room() const { return int64_t(10) * row() + 2 * kRoleBytes; }
 };
 
@@ -49,7 +49,7 @@ __simd_callee__ inline void gate_of(Reg::RegTensor<float> &gate, Ub<bfloat16_t> 
   Reg::Duplicate(keys, 0.0f);
   Reg::Duplicate(dot, 0.0f);
   uint32_t left = width;
-  const uint16_t count = uint16_t(rows::steps(width));
+  const uint16_t count = rows::rounds(width);
   for (uint16_t i = 0; i < count; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(left);
     rows::load(h, stream + i * kStep, mask);
@@ -91,7 +91,7 @@ __simd_vf__ inline void update_stream(Ub<bfloat16_t> stream, Ub<bfloat16_t> key,
   gate_of(gate, stream, key, weight, width, eps, inverse_root, all);
   Reg::LoadAlign<int32_t, Reg::LoadDist::DIST_BRC_B32>(roles, role);
   Reg::Compares<int32_t, CMPMODE::EQ>(text, roles, int32_t(0), all);
-  const uint16_t count = uint16_t(rows::steps(width));
+  const uint16_t count = rows::rounds(width);
   for (uint16_t i = 0; i < count; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(width);
     Reg::LoadAlign<bfloat16_t, Reg::LoadDist::DIST_UNPACK_B16>(before, stream + i * kStep);

@@ -69,34 +69,62 @@ __aicore__ inline void clear_rows(Gm<int32_t> ends, Gm<Out> y, const ExpertShape
     }
 }
 
+// What a tile of each_tile is to a cube core.
+template <class Out, bool kFed>
+struct CubeTiles {
+  using Product = CubeProduct<fp8_e4m3fn_t, fp8_e4m3fn_t, Out, true, kFed>;
+  Product &product;
+  const ExpertShape &s;
+  Gm<fp8_e4m3fn_t> x;
+  Gm<half> x_scale;
+  Gm<uint8_t> w;
+  Gm<half> w_scale;
+  Gm<Out> y;
+
+  __aicore__ inline void operator()(uint32_t expert, uint32_t row, uint32_t rows, uint32_t output,
+                                    uint32_t outputs) const {
+    const uint32_t pairs = (s.depth + kPairOf - 1) / kPairOf;
+    const uint64_t line = uint64_t(expert) * s.outputs + output;
+    typename Product::Task task;
+    task.x = x + uint64_t(row) * s.depth;
+    task.w = Gm<fp8_e4m3fn_t>(w) + (kFed ? 0 : line * s.depth);
+    task.x_scale = x_scale + uint64_t(row) * pairs;
+    task.w_scale = w_scale + line * pairs;
+    task.y = y + uint64_t(row) * s.outputs + output;
+    task.x_stride = s.depth;
+    task.w_stride = s.depth;
+    task.x_scale_stride = pairs;
+    task.w_scale_stride = pairs;
+    task.y_stride = s.outputs;
+    task.rows = rows;
+    task.outputs = outputs;
+    task.depth = s.depth;
+    product.run(task);
+  }
+};
+
+// The same to a vector core that feeds it.
+struct FeedTiles {
+  WeightFeed &feed;
+  const ExpertShape &s;
+  Gm<uint8_t> w;
+
+  __aicore__ inline void operator()(uint32_t expert, uint32_t, uint32_t, uint32_t output,
+                                    uint32_t outputs) const {
+    const uint64_t groups = align_to(s.depth, kPairOf) / kScalesOf;
+    feed.run(w + (expert * groups * s.outputs + output) * kGroupBytes, s.outputs, outputs, s.depth);
+  }
+};
+
 template <class Out, bool kFed>
 __aicore__ inline void cube_side(Gm<fp8_e4m3fn_t> x, Gm<half> x_scale, Gm<uint8_t> w,
                                  Gm<half> w_scale, Gm<int32_t> ends, Gm<Out> y,
                                  const ExpertShape &s) {
   begin_products();
-  const uint32_t pairs = (s.depth + kPairOf - 1) / kPairOf;
-  CubeProduct<fp8_e4m3fn_t, fp8_e4m3fn_t, Out, true, kFed> product(s.tile, s.l1_bytes, s.l0_bytes,
-                                                                   s.l0c_bytes);
+  typename CubeTiles<Out, kFed>::Product product(s.tile, s.l1_bytes, s.l0_bytes, s.l0c_bytes);
   product.begin();
   each_tile(ends, s, uint32_t(AscendC::GetBlockIdx()),
-            [&](uint32_t expert, uint32_t row, uint32_t rows, uint32_t output, uint32_t outputs) {
-              const uint64_t line = uint64_t(expert) * s.outputs + output;
-              TileTask<fp8_e4m3fn_t, fp8_e4m3fn_t, Out> task;
-              task.x = x + uint64_t(row) * s.depth;
-              task.w = Gm<fp8_e4m3fn_t>(w) + (kFed ? 0 : line * s.depth);
-              task.x_scale = x_scale + uint64_t(row) * pairs;
-              task.w_scale = w_scale + line * pairs;
-              task.y = y + uint64_t(row) * s.outputs + output;
-              task.x_stride = s.depth;
-              task.w_stride = s.depth;
-              task.x_scale_stride = pairs;
-              task.w_scale_stride = pairs;
-              task.y_stride = s.outputs;
-              task.rows = rows;
-              task.outputs = outputs;
-              task.depth = s.depth;
-              product.run(task);
-            });
+            CubeTiles<Out, kFed>{product, s, x, x_scale, w, w_scale, y});
   product.end();
 }
 
@@ -105,14 +133,9 @@ __aicore__ inline void vector_side(Gm<uint8_t> w, Gm<int32_t> ends, Gm<Out> y,
                                    const ExpertShape &s) {
   AscendC::InitSocState();
   if constexpr (kFed) {
-    const uint64_t groups = align_to(s.depth, kPairOf) / kScalesOf;
     WeightFeed feed(s.tile, s.l1_bytes);
     feed.begin();
-    each_tile(ends, s, uint32_t(AscendC::GetBlockIdx()) / 2,
-              [&](uint32_t expert, uint32_t, uint32_t, uint32_t output, uint32_t outputs) {
-                feed.run(w + (expert * groups * s.outputs + output) * kGroupBytes, s.outputs,
-                         outputs, s.depth);
-              });
+    each_tile(ends, s, uint32_t(AscendC::GetBlockIdx()) / 2, FeedTiles{feed, s, w});
     feed.end();
   }
   clear_rows(ends, y, s);
@@ -129,8 +152,12 @@ __aicore__ inline void vector_side(Gm<uint8_t> w, Gm<int32_t> ends, Gm<Out> y,
     const ExpertShape shape{                                                                   \
         rows,   experts,  outputs,  depth,    {tile_rows, tile_outputs, chunk},                \
         blocks, l1_bytes, l0_bytes, l0c_bytes};                                                \
-    if (ASCEND_IS_AIC) cube_side<out, fed>(x, x_scale, w, w_scale, ends, y, shape);            \
-    if (ASCEND_IS_AIV) vector_side<out, fed>(w, ends, y, shape);                               \
+    if ASCEND_IS_AIC {                                                                         \
+      cube_side<out, fed>(x, x_scale, w, w_scale, ends, y, shape);                             \
+    }                                                                                          \
+    if ASCEND_IS_AIV {                                                                         \
+      vector_side<out, fed>(w, ends, y, shape);                                                \
+    }                                                                                          \
     AscendC::PipeBarrier<PIPE_ALL>();                                                          \
   }
 

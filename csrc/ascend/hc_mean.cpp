@@ -14,8 +14,8 @@ __simd_vf__ inline void mean_of_streams(Ub<bfloat16_t> streams, Ub<bfloat16_t> x
                                         uint32_t stride, uint32_t count) {
   Reg::RegTensor<float> number;
   Reg::Duplicate(number, float(m));
-  const uint32_t registers = rows::steps(count);
-  for (uint32_t i = 0; i < registers; ++i) {
+  const uint16_t registers = rows::rounds(count);
+  for (uint16_t i = 0; i < registers; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(count);
     Reg::RegTensor<float> total, wide;
     rows::load(total, streams + i * rows::kStep, mask);

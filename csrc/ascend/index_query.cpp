@@ -16,7 +16,7 @@ using rows::kStep;
 struct Sizes {
   uint32_t x, angles, codes, scales, sizes, factors;
 
-  Sizes(uint32_t width, uint32_t turned)
+  TANDEM_SHARED Sizes(uint32_t width, uint32_t turned)
       : x(2 * rows::whole_steps(width) + 4 * kStep),
         angles(2 * 4 * rows::whole_steps(turned / 2)),
         codes(codec::codes_room<Mxfp4>(width)),
@@ -33,7 +33,7 @@ __simd_vf__ inline void rotate_heads(Ub<uint32_t> row, Ub<float> cosines, Ub<flo
                                      uint32_t heads, uint32_t pairs, uint32_t turned) {
   Reg::RegTensor<uint32_t> pair;
   Reg::RegTensor<float> cosine, sine;
-  const uint16_t parts = uint16_t(rows::steps(turned));
+  const uint16_t parts = rows::rounds(turned);
   for (uint16_t head = 0; head < uint16_t(heads); ++head) {
     uint32_t left = turned;
     for (uint16_t part = 0; part < parts; ++part) {

@@ -2,6 +2,7 @@
 //
 //   Gm<T>, Ub<T>, L1<T>, L0a<T>, L0b<T>, L0c<T>   pointers into an address space
 //   gm_cast<T>(pointer)                           an argument of the C ABI as Gm<T>
+//   TANDEM_SHARED                                 of a function: the host calls it, and kernels too
 //   TANDEM_LAUNCH(kernel, blocks, stream, ...)    start a kernel; its value is a status code
 //   TANDEM_LAUNCH_UB(kernel, blocks, ub, ...)     the same, of a kernel with SIMT functions and so
 //   many bytes of UB
@@ -18,6 +19,12 @@
 #include "simt_api/asc_bf16.h"
 #include "simt_api/asc_simt.h"
 #include "simt_api/common_functions.h"
+#include "simt_api/device_atomic_functions.h"
+#include "simt_api/device_functions.h"
+#include "simt_api/device_sync_functions.h"
+#include "simt_api/device_warp_functions.h"
+#include "simt_api/math_functions.h"
+#include "simt_api/vector_functions.h"
 
 template <class T>
 using Gm = __gm__ T *;
@@ -37,8 +44,10 @@ inline Gm<T> gm_cast(const P *pointer) {
   return (Gm<T>)pointer;
 }
 
+#define TANDEM_SHARED __host__ __aicore__
+
 #define TANDEM_LAUNCH(kernel, blocks, stream, ...) \
-  (kernel<<<blocks, nullptr, stream>>>(__VA_ARGS__), TANDEM_OK)
+  TANDEM_LAUNCH_UB(kernel, blocks, 0, stream, __VA_ARGS__)
 #define TANDEM_LAUNCH_UB(kernel, blocks, ub, stream, ...) \
-  (kernel<<<blocks, ub, stream>>>(__VA_ARGS__), TANDEM_OK)
+  (kernel<<<uint32_t(blocks), uint32_t(ub), stream>>>(__VA_ARGS__), TANDEM_OK)
 #endif

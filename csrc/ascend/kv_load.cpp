@@ -11,7 +11,7 @@ template <class Format>
 struct Sizes {
   uint32_t x, codes, scales, factors;
 
-  explicit Sizes(uint32_t dim)
+  TANDEM_SHARED explicit Sizes(uint32_t dim)
       : x(2 * 2 * rows::whole_steps(dim)),
         codes(codec::codes_room<Format>(dim)),
         scales(codec::scales_room<Format>(dim)),
@@ -23,7 +23,7 @@ struct Sizes {
 __simd_vf__ inline void fill_with_zeros(Ub<float> words, uint32_t count) {
   Reg::RegTensor<float> zero;
   Reg::Duplicate(zero, 0.0f);
-  const uint16_t steps = uint16_t(rows::steps(count));
+  const uint16_t steps = rows::rounds(count);
   for (uint16_t i = 0; i < steps; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(count);
     Reg::StoreAlign(words + i * rows::kStep, zero, mask);

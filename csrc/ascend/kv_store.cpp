@@ -11,7 +11,7 @@ template <class Format>
 struct Sizes {
   uint32_t x, codes, scales, sizes, factors;
 
-  explicit Sizes(uint32_t dim)
+  TANDEM_SHARED explicit Sizes(uint32_t dim)
       : x(2 * rows::whole_steps(dim)),
         codes(codec::codes_room<Format>(dim)),
         scales(codec::scales_room<Format>(dim)),

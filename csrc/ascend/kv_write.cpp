@@ -17,7 +17,7 @@ template <class Format>
 struct Sizes {
   uint32_t x, weight, angles, codes, scales, sizes, factors;
 
-  Sizes(uint32_t dim, uint32_t turned)
+  TANDEM_SHARED Sizes(uint32_t dim, uint32_t turned)
       : x(2 * rows::whole_steps(dim) + 4 * kStep),
         weight(4 * rows::whole_steps(dim)),
         angles(2 * 4 * rows::whole_steps(turned / 2)),
@@ -37,7 +37,7 @@ __simd_vf__ inline void rotate_tail(Ub<uint32_t> from, Ub<uint32_t> to, Ub<float
   Reg::RegTensor<uint32_t> pair;
   Reg::RegTensor<float> cosine, sine;
   const Ub<uint32_t> tail = from + kept, target = to + kept;
-  const uint16_t copies = uint16_t(rows::steps(kept)), turns = uint16_t(rows::steps(pairs));
+  const uint16_t copies = rows::rounds(kept), turns = rows::rounds(pairs);
   for (uint16_t i = 0; i < copies; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<uint32_t>(kept);
     Reg::LoadAlign(pair, from + i * kStep);

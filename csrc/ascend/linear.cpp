@@ -1,6 +1,8 @@
 // linear: a dense product on the cube cores, one weight for all rows.
 #include "linear.h"
 
+#include <type_traits>
+
 #include "_product_launch.h"
 
 using namespace tandem;

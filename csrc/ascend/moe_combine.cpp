@@ -16,8 +16,8 @@ constexpr uint32_t kIds = kWindowBytes / sizeof(int32_t);
 // are not there had been added too.
 __simd_vf__ inline void add_terms(Ub<bfloat16_t> terms, Ub<bfloat16_t> out, uint32_t number,
                                   uint32_t stride, uint32_t count) {
-  const uint32_t steps = rows::steps(count);
-  for (uint32_t i = 0; i < steps; ++i) {
+  const uint16_t steps = rows::rounds(count);
+  for (uint16_t i = 0; i < steps; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(count);
     Reg::RegTensor<float> total, term;
     Reg::Duplicate(total, 0.0f);

@@ -34,8 +34,8 @@ __simd_vf__ inline void expand_blocks(Ub<int32_t> blocks, Ub<int32_t> out, uint3
   Reg::Sub(place, place, entry, all);
   const int32_t whole = int32_t(kStep) / block, rest = int32_t(kStep) % block;
   int32_t first = 0, first_place = 0;  // of the register: its first block and place
-  const uint32_t registers = rows::steps(count);
-  for (uint32_t i = 0; i < registers; ++i) {
+  const uint16_t registers = rows::rounds(count);
+  for (uint16_t i = 0; i < registers; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<int32_t>(count);
     Reg::Load(entry, blocks + first);
     Reg::Adds(lane, as<uint32_t>(held), uint32_t(-first), all);
@@ -64,7 +64,7 @@ struct Pool {
   int64_t rows, count, part;
   int32_t block;
 
-  constexpr int64_t parts() const { return (count + part - 1) / part; }
+  TANDEM_SHARED constexpr int64_t parts() const { return (count + part - 1) / part; }
 };
 
 class Expansion {

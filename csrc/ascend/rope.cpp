@@ -11,7 +11,7 @@ using rows::kStep;
 
 constexpr uint32_t kMostHeads = 4095;  // blocks of a transfer
 
-constexpr uint32_t whole_units(uint32_t bytes) { return (bytes + 31) / 32 * 32; }
+TANDEM_SHARED constexpr uint32_t whole_units(uint32_t bytes) { return (bytes + 31) / 32 * 32; }
 
 // Bytes of a head's parts in UB, of the angles, and how many heads make a tile.
 struct Tile {
@@ -20,7 +20,7 @@ struct Tile {
   // Pairs are read 64 at a time, so the last head of a tile needs room for a register behind it.
   static constexpr uint32_t kBehind = 4 * kStep;
 
-  Tile(int64_t ub_bytes, uint32_t all_heads, uint32_t dim, uint32_t rotated)
+  TANDEM_SHARED Tile(int64_t ub_bytes, uint32_t all_heads, uint32_t dim, uint32_t rotated)
       : turned(whole_units(2 * rotated)),
         kept(whole_units(2 * (dim - rotated))),
         angles(2 * 4 * rows::whole_steps(rotated / 2)),
@@ -40,7 +40,7 @@ __simd_vf__ inline void rotate(Ub<uint32_t> from, Ub<uint32_t> to, Ub<float> cos
   Reg::RegTensor<uint32_t> pair, high;
   Reg::RegTensor<float> even, odd, cosine, sine, first, second;
   Reg::Duplicate(high, uint32_t(0xFFFF0000));
-  const uint16_t parts = uint16_t(rows::steps(pairs));
+  const uint16_t parts = rows::rounds(pairs);
   for (uint16_t part = 0; part < parts; ++part) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(pairs);
     Reg::LoadAlign(cosine, cosines + part * kStep);

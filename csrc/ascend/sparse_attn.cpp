@@ -10,8 +10,8 @@ namespace {
 class PlainEnds {
  public:
   static constexpr bool kBringsQueries = false;
-  static constexpr uint32_t room(uint32_t) { return 0; }
-  static constexpr uint32_t scratch(uint32_t, uint32_t) { return 0; }
+  TANDEM_SHARED static constexpr uint32_t room(uint32_t) { return 0; }
+  TANDEM_SHARED static constexpr uint32_t scratch(uint32_t, uint32_t) { return 0; }
 
   __aicore__ inline PlainEnds(Gm<bfloat16_t> out, uint32_t heads, uint32_t dim)
       : out_(out), heads_(heads), dim_(dim) {}

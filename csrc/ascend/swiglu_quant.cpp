@@ -14,7 +14,7 @@ using rows::kStep;
 struct Sizes {
   uint32_t row, in, product, codes, scales, sizes, factors;
 
-  explicit Sizes(uint32_t width)
+  TANDEM_SHARED explicit Sizes(uint32_t width)
       : row(2 * rows::whole_steps(width)),
         in(2 * row + 32),
         product(4 * rows::whole_steps(width)),
@@ -31,7 +31,7 @@ __simd_vf__ inline void gated_product(Ub<bfloat16_t> gate, Ub<bfloat16_t> up, Ub
                                       Ub<float> product, uint32_t width, float limit) {
   Reg::RegTensor<float> g, u, divisor, factor;
   if constexpr (weighted) Reg::LoadAlign<float, Reg::LoadDist::DIST_BRC_B32>(factor, weight);
-  const uint16_t count = uint16_t(rows::steps(width));
+  const uint16_t count = rows::rounds(width);
   for (uint16_t i = 0; i < count; ++i) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(width);
     rows::load(g, gate + i * kStep, mask);

@@ -246,6 +246,18 @@ def test_greedy_rows_compare_logits_and_rows_behind_a_refusal_decide_nothing() -
     assert accepted.edge is not None and accepted.edge(0, 0) is None
 
 
+def test_noise_reaches_drafts_through_states_of_bf16(recorded: tuple[Trace, list[tuple[int, ...]]]) -> None:
+    """What drafts are made from is held by slot, from step to step."""
+    side = Side(recorded[0])
+    made = [record for record in side.trace.records if choices(record, side.call(record.id), side.find)]
+    last = next(record for record in reversed(made) if record.op == "draft_sample")
+    before = [side.records[number] for number in side.upstream(last)]
+    states = [side.call(record.id).outputs["x"] for record in before if record.op == "scatter_rows"]
+    assert any(state.dtype is torch.bfloat16 for state in states)
+    noise = LegalNoise(side)(last)
+    assert len(noise) == last.rows and np.isfinite(noise).all() and noise.max() > 0
+
+
 # -- what cannot be recorded -----------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ namespace tandem::emulation {
 namespace {
 
 constexpr uint32_t kUnit = 32;
+constexpr int64_t kMostStride = (int64_t{1} << 40) - 1;  // in global memory
 
 constexpr Operand kInSource{"DataCopy to local memory, source", Access::read, PIPE_MTE2};
 constexpr Operand kInResult{"DataCopy to local memory, destination", Access::write, PIPE_MTE2};
@@ -52,6 +53,11 @@ void store_out(const GlobalPlace &to, int64_t offset, const uint8_t *from, uint6
     default:
       std::memcpy(target, from, bytes);
   }
+}
+
+void check_blocks(const AscendC::DataCopyParams &blocks) {
+  if (blocks.blockCount > 4095)
+    fail("bad-parameter", "copy at most 4095 blocks", "DataCopy of %u blocks", blocks.blockCount);
 }
 
 void check_counts(uint32_t count, uint64_t bytes) {
@@ -107,6 +113,7 @@ void copy_blocks_in(const LocalPlace &to, const GlobalPlace &from,
                     const AscendC::DataCopyParams &blocks, uint32_t align) {
   require_local(to);
   require_aligned("DataCopy, global memory", from.address, align);
+  check_blocks(blocks);
   const uint64_t bytes = uint64_t{blocks.blockLen} * kUnit;
   for (uint64_t i = 0; i < blocks.blockCount; ++i) {
     const uint8_t *source =
@@ -119,6 +126,7 @@ void copy_blocks_out(const GlobalPlace &to, const LocalPlace &from,
                      const AscendC::DataCopyParams &blocks, uint32_t align) {
   require_local(from);
   require_aligned("DataCopy, global memory", to.address, align);
+  check_blocks(blocks);
   const uint64_t bytes = uint64_t{blocks.blockLen} * kUnit;
   for (uint64_t i = 0; i < blocks.blockCount; ++i) {
     const uint8_t *source = touch(from, i * (bytes + blocks.srcGap * kUnit), bytes, kOutSource);
@@ -135,8 +143,8 @@ void copy_pad_in(const LocalPlace &to, const GlobalPlace &from,
     fail("bad-parameter", "use whole elements, and at most 32 bytes of padding on a side",
          "DataCopyPad of blocks of %u bytes with %u and %u bytes of padding", blocks.blockLen,
          padding.left, padding.right);
-  if (blocks.srcStride < -int64_t{blocks.blockLen} || blocks.dstStride < 0 ||
-      blocks.dstStride > 65535)
+  if (blocks.srcStride < -int64_t{blocks.blockLen} || blocks.srcStride > kMostStride ||
+      blocks.dstStride < 0 || blocks.dstStride > 65535)
     fail("bad-parameter", "see the ranges on the instruction's page",
          "DataCopyPad with strides %lld and %lld", static_cast<long long>(blocks.srcStride),
          static_cast<long long>(blocks.dstStride));
@@ -154,10 +162,14 @@ void copy_pad_in(const LocalPlace &to, const GlobalPlace &from,
 }
 
 void copy_pad_out(const GlobalPlace &to, const LocalPlace &from,
-                  const AscendC::DataCopyExtParams &blocks, bool compact) {
+                  const AscendC::DataCopyExtParams &blocks, uint32_t element, bool compact) {
   require_local(from);
   check_counts(blocks.blockCount, blocks.blockLen);
-  if (blocks.srcStride < 0 || blocks.srcStride > 65535 || blocks.dstStride < 0)
+  if (blocks.blockLen % element != 0)
+    fail("bad-parameter", "use whole elements",
+         "DataCopyPad of blocks of %u bytes of elements of %u", blocks.blockLen, element);
+  if (blocks.srcStride < 0 || blocks.srcStride > 65535 || blocks.dstStride < 0 ||
+      blocks.dstStride > kMostStride)
     fail("bad-parameter", "see the ranges on the instruction's page",
          "DataCopyPad with strides %lld and %lld", static_cast<long long>(blocks.srcStride),
          static_cast<long long>(blocks.dstStride));

@@ -56,7 +56,7 @@ void copy_blocks_out(const GlobalPlace &to, const LocalPlace &from,
 void copy_pad_in(const LocalPlace &to, const GlobalPlace &from,
                  const AscendC::DataCopyExtParams &blocks, const Padding &padding, bool compact);
 void copy_pad_out(const GlobalPlace &to, const LocalPlace &from,
-                  const AscendC::DataCopyExtParams &blocks, bool compact);
+                  const AscendC::DataCopyExtParams &blocks, uint32_t element, bool compact);
 
 // Kinds of Core::atomic.
 enum Atomic : uint8_t { kNotAtomic, kAddS8, kAddS16, kAddS32 };
@@ -87,9 +87,14 @@ inline void DataCopy(const GlobalTensor<T> &dst, const LocalTensor<T> &src,
   emulation::copy_blocks_out(dst.place(), src.place(), blocks, sizeof(T));
 }
 
+// What DataCopyPad copies: all types but those of 8 bits and less that are floats.
+template <class T>
+inline constexpr bool kPadded = sizeof(T) > 1 || std::is_integral_v<T>;
+
 template <class T, PaddingMode mode = PaddingMode::Normal>
 inline void DataCopyPad(const LocalTensor<T> &dst, const GlobalTensor<T> &src,
                         const DataCopyExtParams &blocks, const DataCopyPadExtParams<T> &padding) {
+  static_assert(kPadded<T>, "DataCopyPad knows no fp8 and fp4: view them as bytes");
   const uint32_t left = static_cast<uint32_t>(padding.leftPadding * sizeof(T));
   const uint32_t right = static_cast<uint32_t>(padding.rightPadding * sizeof(T));
   emulation::copy_pad_in(dst.place(), src.place(), blocks,
@@ -100,7 +105,9 @@ inline void DataCopyPad(const LocalTensor<T> &dst, const GlobalTensor<T> &src,
 template <class T, PaddingMode mode = PaddingMode::Normal>
 inline void DataCopyPad(const GlobalTensor<T> &dst, const LocalTensor<T> &src,
                         const DataCopyExtParams &blocks) {
-  emulation::copy_pad_out(dst.place(), src.place(), blocks, mode == PaddingMode::Compact);
+  static_assert(kPadded<T>, "DataCopyPad knows no fp8 and fp4: view them as bytes");
+  emulation::copy_pad_out(dst.place(), src.place(), blocks, sizeof(T),
+                          mode == PaddingMode::Compact);
 }
 
 // Copies to global memory add to what is there, until DisableDmaAtomic. Floats are left out on

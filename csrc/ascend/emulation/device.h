@@ -29,6 +29,7 @@
 #define __simt_callee__
 #define __callee__
 #define __launch_bounds__(threads)
+#define TANDEM_SHARED
 
 namespace tandem::emulation {
 

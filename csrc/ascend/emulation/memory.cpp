@@ -70,6 +70,30 @@ const char *remedy(const Core &one, pipe_t pipe, const Core &other, pipe_t other
        static_cast<unsigned long long>(address + bytes), static_cast<unsigned long long>(size));
 }
 
+// Pipes whose stores of the same launch a pipe does not see for certain, or may be overtaken by,
+// whatever order flags give them: the scalar unit reads through a data cache that nobody keeps up
+// to date, and stores of SIMT functions are complete for other pipes after a barrier of memory
+// only.
+uint32_t unseen_by(const Operand &operand) {
+  constexpr uint32_t kThreads = 1u << PIPE_V, kAll = (1u << kPipes) - 1;
+  if (operand.pipe == PIPE_S) return operand.access == Access::write ? 0 : kAll;
+  const bool reads = operand.pipe == PIPE_MTE2 && operand.access != Access::write;
+  const bool writes =
+      (operand.pipe == PIPE_MTE3 || operand.pipe == PIPE_FIX) && operand.access == Access::write;
+  return reads || writes ? kThreads : 0;
+}
+
+[[noreturn, gnu::cold]] void fail_unseen(uint64_t address, uint64_t bytes, uint32_t epoch,
+                                         const Operand &operand) {
+  fail(operand.access == Access::write ? "missing-synchronisation" : "stale-read",
+       "end the kernel between the two and start another one",
+       "%s (pipe %s) touches global memory at %#llx, %llu bytes, which pipe %s wrote in the same "
+       "launch: a cache may hold what stood there before, or the store may not be there yet",
+       operand.what, pipe_name(operand.pipe), static_cast<unsigned long long>(address),
+       static_cast<unsigned long long>(bytes),
+       pipe_name(static_cast<pipe_t>(epoch_agent(epoch) % kPipes)));
+}
+
 uint8_t *access_global(uint64_t address, uint64_t bytes, const Operand &operand) {
   if (bytes == 0) return reinterpret_cast<uint8_t *>(address);
   if (address % operand.align != 0) [[unlikely]]
@@ -77,12 +101,21 @@ uint8_t *access_global(uint64_t address, uint64_t bytes, const Operand &operand)
   GlobalRange *range = find_global(address, bytes);
   if (range == nullptr) [[unlikely]]
     fail_range(Space::GM, address, bytes, 0, operand);
+  if (operand.pipe == PIPE_S && operand.access == Access::write) [[unlikely]]
+    fail("not-modelled", "store from UB with DataCopyPad, or in a SIMT function",
+         "%s: the scalar unit writes global memory, which stays in its data cache", operand.what);
+  const uint32_t unseen = unseen_by(operand);
+  const uint32_t stale =
+      unseen == 0 ? 0
+                  : range->shadow.write_since(address - range->base, bytes, begin_epochs(), unseen);
   Conflict conflict = range->shadow.access(address - range->base, bytes, operand.access,
                                            current_core->agents[operand.pipe], operand.in_order);
   if (conflict.kind != Conflict::none) [[unlikely]] {
     conflict.offset += range->base;
     fail_conflict(*current_core, Space::GM, conflict, address, bytes, operand);
   }
+  if (stale != 0) [[unlikely]]
+    fail_unseen(address, bytes, stale, operand);
   if (counting) [[unlikely]]
     count_access(Space::GM, address, bytes, operand.access);
   return reinterpret_cast<uint8_t *>(address);

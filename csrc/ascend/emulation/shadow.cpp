@@ -251,6 +251,18 @@ void Shadow::poison(uint64_t offset, uint64_t bytes) {
   }
 }
 
+uint32_t Shadow::write_since(uint64_t offset, uint64_t bytes, uint32_t stamp,
+                             uint32_t pipes) const {
+  for (uint64_t at = offset, end = offset + bytes; at < end;) {
+    const uint32_t epoch = last_write(at);
+    if (epoch != 0 && epoch_stamp(epoch) >= stamp &&
+        (pipes >> epoch_agent(epoch) % kPipes & 1) != 0)
+      return epoch;
+    at = blocks_[at / kBlock].write == kSplit ? at + 1 : (at / kBlock + 1) * kBlock;
+  }
+  return 0;
+}
+
 uint32_t Shadow::last_write(uint64_t offset) const {
   const Cell &block = blocks_[offset / kBlock];
   return (block.write == kSplit ? bytes_[offset] : block).write & ~kPoison;

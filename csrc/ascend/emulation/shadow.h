@@ -55,6 +55,10 @@ class Shadow {
   // Whether all of these bytes were written.
   bool written(uint64_t offset, uint64_t bytes) const;
 
+  // The first of these bytes' last writes that is no earlier than `stamp` and of one of `pipes`
+  // (bits of any core's pipes), 0 where there is none.
+  uint32_t write_since(uint64_t offset, uint64_t bytes, uint32_t stamp, uint32_t pipes) const;
+
   // The epoch in which a byte was last written, 0 where nobody has.
   uint32_t last_write(uint64_t offset) const;
 

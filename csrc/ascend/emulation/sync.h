@@ -16,8 +16,13 @@ enum event_t {
   EVENT_ID7
 };
 
-#define ASCEND_IS_AIV (::tandem::emulation::core().type == ::tandem::emulation::CoreType::vector)
-#define ASCEND_IS_AIC (::tandem::emulation::core().type == ::tandem::emulation::CoreType::cube)
+// Documented is `if ASCEND_IS_AIV {`: a condition with its parentheses. More of them do not
+// compile.
+#define ASCEND_IS_AIV                                  \
+  (const auto type = ::tandem::emulation::core().type; \
+   type == ::tandem::emulation::CoreType::vector)
+#define ASCEND_IS_AIC \
+  (const auto type = ::tandem::emulation::core().type; type == ::tandem::emulation::CoreType::cube)
 
 namespace AscendC {
 

@@ -71,6 +71,14 @@ void require_mixed(const char *what) {
          "%s in a kernel of kind __vector__ or __cube__, for which no core signals another", what);
 }
 
+void check_cross_flag(uint8_t mode, uint16_t id) {
+  constexpr uint16_t kMost = 15, kMostOfOne = 10, kSecond = 16;
+  const bool second = mode == 4 && core().type == CoreType::cube && id >= kSecond;
+  if (id - (second ? kSecond : 0) > (mode == 4 ? kMostOfOne : kMost))
+    fail("bad-flag", "use ids 0 to 15; in mode 4 ids 0 to 10, on a cube core also 16 to 26",
+         "there is no cross-core flag %u in mode %u", id, mode);
+}
+
 void count_up(Core &one, int set, uint32_t id, const Clock &message) {
   CrossFlag &flag = one.cross_flags[set][id];
   if (flag.count == kFlagCount)
@@ -138,9 +146,7 @@ void set_cross_flag(uint8_t mode, pipe_t pipe, uint16_t id) {
   if (pipe == PIPE_ALL || (pipe == PIPE_S && mode != 4))
     fail("bad-flag", "name the pipe whose work is to be complete",
          "CrossCoreSetFlag takes no pipe %s", pipe_name(pipe));
-  if (id >= (mode == 4 && me.type == CoreType::cube ? kCrossFlags : kCrossFlags / 2))
-    fail("bad-flag", "use ids 0 to 15, on a cube core in mode 4 to 31",
-         "there is no cross-core flag %u", id);
+  check_cross_flag(mode, id);
   const Clock message = me.agent(pipe).release();
   if (mode != 4)
     set_with_partners(mode, id, message);
@@ -152,9 +158,7 @@ void set_cross_flag(uint8_t mode, pipe_t pipe, uint16_t id) {
 
 void wait_cross_flag(uint8_t mode, pipe_t pipe, uint16_t id) {
   require_mixed("CrossCoreWaitFlag");
-  if (id >= kCrossFlags)
-    fail("bad-flag", "use ids 0 to 15, on a cube core in mode 4 to 31",
-         "there is no cross-core flag %u", id);
+  check_cross_flag(mode, id);
   CrossFlag &flag = core().cross_flags[mode == 4][id];
   wait_until([](const void *context) { return static_cast<const CrossFlag *>(context)->count > 0; },
              &flag, "a cross-core flag");

@@ -185,6 +185,22 @@ SCENARIO(__mix__(1, 2), 1, cross_flag_counts_too_far, "cross-flag-overflow") {
   }
 }
 
+SCENARIO(__mix__(1, 2), 1, cross_flag_of_one_core_is_none, "bad-flag") {
+  const uint16_t id = fixed ? 10 : 11;
+  if ASCEND_IS_AIC
+    CrossCoreSetFlag<4, PIPE_FIX>(16 + id);
+  if ASCEND_IS_AIV {
+    if (GetSubBlockIdx() == 1) CrossCoreWaitFlag<4, PIPE_V>(id);
+  }
+}
+
+SCENARIO(__mix__(1, 2), 1, cross_flag_waited_for_is_none, "bad-flag") {
+  if ASCEND_IS_AIV
+    CrossCoreSetFlag<2, PIPE_MTE3>(15);
+  if ASCEND_IS_AIC
+    CrossCoreWaitFlag<2, PIPE_MTE2>(fixed ? 15 : 16);
+}
+
 SCENARIO(__vector__, 4, sync_all_without_mix, "launch-misuse") {
   if (!fixed) SyncAll();
 }

@@ -93,8 +93,12 @@ __aicore__ inline void cube_side(uint32_t rounds, int32_t plant) {
 __global__ __mix__(1, 2) void mixed(Gm<bfloat16_t> a, Gm<bfloat16_t> b, Gm<float> c,
                                     uint32_t rounds, int32_t plant) {
   InitSocState();
-  if (ASCEND_IS_AIV) vector_side(a, b, c, rounds, plant);
-  if (ASCEND_IS_AIC) cube_side(rounds, plant);
+  if ASCEND_IS_AIV {
+    vector_side(a, b, c, rounds, plant);
+  }
+  if ASCEND_IS_AIC {
+    cube_side(rounds, plant);
+  }
   PipeBarrier<PIPE_ALL>();
 }
 

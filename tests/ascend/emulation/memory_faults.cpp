@@ -143,3 +143,17 @@ SCENARIO(__vector__, 1, too_many_padding_bytes, "bad-parameter") {
   LocalTensor<float> tensor(TPosition::VECCALC, 0, 2 * kCount);
   DataCopyPad(tensor, whole(x), kRow, {true, 0, static_cast<uint8_t>(fixed ? 8 : 9), 0.0f});
 }
+
+SCENARIO(__vector__, 1, parts_of_elements_stored, "bad-parameter") {
+  LocalTensor<float> tensor(TPosition::VECCALC, 0, kCount);
+  Duplicate(tensor, 1.0f, kCount);
+  SetFlag<HardEvent::V_MTE3>(EVENT_ID0);
+  WaitFlag<HardEvent::V_MTE3>(EVENT_ID0);
+  DataCopyPad(whole(y), tensor, {1, fixed ? 12u : 10u, 0, 0, 0});
+}
+
+SCENARIO(__vector__, 1, more_blocks_than_there_are, "bad-parameter") {
+  LocalTensor<float> tensor(TPosition::VECCALC, 0, kCount);
+  DataCopyParams blocks{uint16_t(fixed ? 8 : 4096), 1, 0, 0};
+  DataCopy(tensor, whole(x), blocks);
+}

@@ -13,6 +13,9 @@ struct Space {
   Ub<int32_t> ints() { return buffer.Get<int32_t>().GetPhyAddr(); }
 };
 
+__simt_vf__ __launch_bounds__(64) inline void stores_ones(Gm<float> y) {
+  y[int32_t(threadIdx.x)] = 1.0f;
+}
 __simt_vf__ __launch_bounds__(128) inline void passes_on(Ub<int32_t> shared, Gm<float> out,
                                                          bool good) {
   const uint32_t i = threadIdx.x;
@@ -174,6 +177,38 @@ SCENARIO(__vector__, 1, simt_reads_before_the_copy, "missing-synchronisation") {
   DataCopy(buffer.Get<float>(), from, 64);
   if (fixed) PipeBarrier<PIPE_ALL>();
   asc_vf_call<copies>(dim3(64), buffer.Get<int32_t>().GetPhyAddr(), y);
+}
+SCENARIO(__vector__, 1, scalar_read_through_a_stale_cache, "stale-read") {
+  LocalTensor<float> tensor(TPosition::VECCALC, 0, 64);
+  GlobalTensor<float> from, to;
+  from.SetGlobalBuffer(x, 4096);
+  to.SetGlobalBuffer(y, 4096);
+  DataCopy(tensor, from, 64);
+  PipeBarrier<PIPE_ALL>();
+  DataCopy(to, tensor, 64);
+  PipeBarrier<PIPE_ALL>();
+  const float value = y[fixed ? 64 : 63];
+  if (value == 1.0f) PipeBarrier<PIPE_ALL>();
+}
+SCENARIO(__vector__, 1, scalar_store_to_global_memory, "not-modelled") {
+  if (!fixed) y[0] = 1.0f;
+}
+SCENARIO(__vector__, 1, copy_of_what_threads_stored, "stale-read") {
+  LocalTensor<float> tensor(TPosition::VECCALC, 0, 64);
+  GlobalTensor<float> from;
+  from.SetGlobalBuffer(y, 4096);
+  asc_vf_call<stores_ones>(dim3(64), y);
+  PipeBarrier<PIPE_ALL>();
+  DataCopy(tensor, from[fixed ? 64 : 32], 64);
+}
+SCENARIO(__vector__, 1, copy_over_what_threads_stored, "missing-synchronisation") {
+  LocalTensor<float> tensor(TPosition::VECCALC, 0, 64);
+  GlobalTensor<float> to;
+  to.SetGlobalBuffer(y, 4096);
+  Duplicate(tensor, 1.0f, 64);
+  asc_vf_call<stores_ones>(dim3(64), y);
+  PipeBarrier<PIPE_ALL>();
+  DataCopy(to[fixed ? 64 : 32], tensor, 64);
 }
 SCENARIO(__vector__, 1, simt_read_through_a_stale_cache, "stale-read") {
   TPipe pipe;

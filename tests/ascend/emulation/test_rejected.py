@@ -34,6 +34,12 @@ SNIPPETS = {
     "store past the data cache": ("global.SetValue(0, 1.0f);", "local.SetValue(0, 1.0f);", "SetValue"),
     "barrier of the scalar pipe": ("PipeBarrier<PIPE_S>();", "PipeBarrier<PIPE_V>();", "scalar pipe"),
     "event that is none": ("SetFlag<HardEvent::V_MTE1>(0);", "SetFlag<HardEvent::V_MTE2>(0);", "V_MTE1"),
+    "condition in parentheses of ours": ("if (ASCEND_IS_AIV) return;", "if ASCEND_IS_AIV return;", "expected"),
+    "padded copy of fp8": (
+        "LocalTensor<fp8_e4m3fn_t> t; GlobalTensor<fp8_e4m3fn_t> g; DataCopyPad(g, t, DataCopyExtParams{});",
+        "LocalTensor<uint8_t> t; GlobalTensor<uint8_t> g; DataCopyPad(g, t, DataCopyExtParams{});",
+        "view them as bytes",
+    ),
     "mode that is none": ("CrossCoreSetFlag<3, PIPE_V>(0);", "CrossCoreSetFlag<4, PIPE_V>(0);", "modes are"),
     "tensor out of a queue of depth 0": (
         "TQue<TPosition::VECIN, 0> q; auto t = q.AllocTensor<float>();",
