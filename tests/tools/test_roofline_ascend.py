@@ -83,4 +83,5 @@ def test_no_kernel_plans_less_than_the_floor() -> None:
 def test_no_launch_has_more_blocks_than_cores_or_tasks() -> None:
     for key, by_device in roofline_ascend.launches().items():
         for device, plans in by_device.items():
+            assert [plan.kind for plan in plans] == [plan.kind for plan in by_device[roofline_ascend.LARGEST]], key
             assert [plan for plan in plans if plan.blocks > min(plan.cores(device), plan.tasks)] == [], key

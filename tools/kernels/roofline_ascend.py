@@ -9,8 +9,9 @@ from their own account, which emulation holds against what they touch (tests/asc
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -89,15 +90,23 @@ def row(line: Line, plans: dict[Device, list[Plan]] | None) -> str:
         return f"| {' | '.join(cells)} |{' - |' * 6}\n"
     own = plans[LARGEST]
     cells += [f"{line.ratio:.2f}", *(short(sum(amounts)) for amounts in zip(*((p.ub, p.l1) for p in own), strict=True))]
-    cells.append(" + ".join(f"{plan.blocks} {plan.kind}" for plan in own))
-    cells.append(" + ".join(shares(plans, i, Plan.occupancy) for i in range(len(own))))
-    cells.append(" + ".join(shares(plans, i, Plan.last_wave) for i in range(len(own))))
+    cells += [" + ".join(texts) for texts in zip(*_launches(plans), strict=True)]
     return f"| {' | '.join(cells)} |\n"
 
 
-def shares(plans: dict[Device, list[Plan]], launch: int, share: Callable[[Plan, Device], float]) -> str:
-    """Of a launch, on those devices that have it: few rows may be split on the larger one only."""
-    return percent(share(plan[launch], device) for device, plan in plans.items() if launch < len(plan))
+def _launches(plans: dict[Device, list[Plan]]) -> Iterator[tuple[str, str, str]]:
+    """Blocks, occupancy and last wave of the launches of an op; equal ones in a row are one."""
+    texts = [
+        (
+            f"{own.blocks} {own.kind}",
+            percent(by_device[number].occupancy(device) for device, by_device in plans.items()),
+            percent(by_device[number].last_wave(device) for device, by_device in plans.items()),
+        )
+        for number, own in enumerate(plans[LARGEST])
+    ]
+    for (blocks, occupied, last), same in itertools.groupby(texts):
+        count = len(list(same))
+        yield blocks if count == 1 else f"{count} x {blocks}", occupied, last
 
 
 def percent(shares: Iterable[float]) -> str:

@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 CHUNK, MOST_HEADS, FRACTAL_ROWS = 64, 64, 16
 WHY = (
     "what several rows of a step select is read once for each of them, the least counts it once; few rows are dealt "
-    "out by chunks, which leave f32 sums that fit the second-level cache"
+    "out by chunks, whose f32 sums are written and read again"
 )
 
 

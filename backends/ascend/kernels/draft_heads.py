@@ -59,5 +59,5 @@ def _plan(device: Device, base: Tensor, hidden: Tensor, head: PackedWeight, proj
 OPS: dict[str, Any] = {"draft_heads": draft_heads}
 PLAN: dict[str, Any] = {"draft_heads": _plan}
 WHY: dict[str, str] = {
-    "draft_heads": "the product goes through L2 before the base is added: vector cores add, cubes multiply"
+    "draft_heads": "the product is written and read again before the base is added: cubes multiply, vector cores add"
 }

@@ -50,6 +50,4 @@ def _plan(device: Device, logits: Tensor, filtered: bool, **others: Any) -> list
 
 OPS: dict[str, Any] = {"draft_sample": draft_sample}
 PLAN: dict[str, Any] = {"draft_sample": _plan}
-WHY: dict[str, str] = {
-    "draft_sample": "weights need the maximum and masses the sum of weights before them; up to 100 rows stay in L2"
-}
+WHY: dict[str, str] = {"draft_sample": "weights need the maximum and masses the sum of weights before them"}

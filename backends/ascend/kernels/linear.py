@@ -65,6 +65,6 @@ def _plan(device: Device, x: Tensor | QTensor, weight: PackedWeight, out_dtype: 
 OPS: dict[str, Any] = {"linear": linear}
 PLAN: dict[str, Any] = {"linear": _plan}
 WHY: dict[str, str] = {
-    "linear": "with many rows the cubes bound the time; rows go by once for each panel of eight tiles of outputs, most "
-    "of it from L2, so that the weights of a panel stay there too",
+    "linear": "with many rows the cubes bound the time; rows go by once for each panel of eight tiles of outputs, so "
+    "that the weights of a panel are read at about the same time",
 }

@@ -36,5 +36,5 @@ def _plan(device: Device, logits: Tensor, filtered: bool, **others: Any) -> list
 OPS: dict[str, Any] = {"process_logits": process_logits}
 PLAN: dict[str, Any] = {"process_logits": _plan}
 WHY: dict[str, str] = {
-    "process_logits": "the sum of a row stands before its results, and weights need the maximum; 200 rows stay in L2"
+    "process_logits": "results need the sum of a row, weights its maximum, and filters up to five passes"
 }

@@ -42,6 +42,4 @@ def _plan(device: Device, logits: Tensor, filtered: bool, **others: Any) -> list
 
 OPS: dict[str, Any] = {"sample": sample}
 PLAN: dict[str, Any] = {"sample": _plan}
-WHY: dict[str, str] = {
-    "sample": "weights need the maximum before them, and filters up to five passes; up to 200 rows stay in L2"
-}
+WHY: dict[str, str] = {"sample": "weights need the maximum before them, and filters up to five passes"}

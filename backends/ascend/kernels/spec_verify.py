@@ -58,6 +58,4 @@ def _plan(device: Device, logits: Tensor, coupled: bool, filtered: bool, **other
 
 OPS: dict[str, Any] = {"spec_verify": spec_verify}
 PLAN: dict[str, Any] = {"spec_verify": _plan}
-WHY: dict[str, str] = {
-    "spec_verify": "weights need the maximum and masses the sum of weights before them; up to 100 rows stay in L2"
-}
+WHY: dict[str, str] = {"spec_verify": "weights need the maximum and masses the sum of weights before them"}
