@@ -5,7 +5,7 @@
 # make lint       lint and type check only
 # make bench      speed of the small model
 # make cuda       the CUDA library, where its tools are installed: pip install -c ci/constraints.txt '.[cuda-build]'
-# make ascend     the Ascend library, where CANN's compiler is installed; make ascend-emulated for this host
+# make ascend     the Ascend library, where CANN's compiler is installed; make ascend-emulated its emulation, on this host
 # make nano       train the small model again, about two hours; resumes where it was stopped
 # make clean      remove what was built; .venv stays
 

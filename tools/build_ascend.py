@@ -145,7 +145,7 @@ def missing_compiler() -> str | None:
     """Why no library for a device can be built here; None where it can."""
     if shutil.which("bisheng") is not None:
         return None
-    return "no bisheng on PATH; it comes with CANN 9.1 or newer: source set_env.sh of the toolkit"
+    return "no bisheng on PATH; it comes with CANN 9.2: source set_env.sh of the toolkit"
 
 
 def build_device() -> Path:

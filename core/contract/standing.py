@@ -150,7 +150,7 @@ def require_invariance(backend: type, origin: str) -> None:
             where=f"backend '{name}'; backend.batch_invariant, from {origin}",
             why=why,
             fix=f"run tandem conformance --backend {name} --level L2 --emit {TABLE_FILE} (the file beside the "
-            "backend), take another backend, or leave the option out",
+            "backend) on a device, not an emulated one, take another backend, or leave the option out",
         )
 
 

@@ -18,6 +18,7 @@ from support.runner import CompositeBackend
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tandem.backends.cpu.weights import MAPPED
 from tandem.conformance.poison import ALLOCATIONS, fill
 from tandem.contract.opspec import OpFunction
 from tandem.contract.types import CanonicalWeight, PackedWeight, QTensor, WeightKind
@@ -85,7 +86,7 @@ class CheckingBackend(CompositeBackend):
     def pack_weight(self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
         scale = None if weight.scale is None else weight.scale.clone()
         kept = CanonicalWeight(weight.data.clone(), scale, weight.fmt)
-        return PackedWeight(kind, weight.fmt, shape, "cpu.canonical", kept, 0)
+        return PackedWeight(kind, weight.fmt, shape, MAPPED, kept, 0)
 
     def from_canonical(self, q: QTensor) -> QTensor:
         return q
