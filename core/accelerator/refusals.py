@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tandem.contract.capabilities import Probe
-from tandem.contract.environment import BACKEND, EMULATE
+from tandem.contract.environment import BACKEND
 from tandem.contract.probing import checked
 from tandem.errors import BackendLoadError, ConfigError, TandemError
 
@@ -29,7 +29,7 @@ def cannot_open(
         f"backend '{selector.partition(':')[0]}' was requested but cannot be opened",
         where=selector,
         why=f"{why}. {checked(Probe(False, why, facts))}",
-        fix=f"{fix}, or {NO_FALLBACK}; without a device {EMULATE}=1 emulates one",
+        fix=f"{fix}, or {NO_FALLBACK}",
     )
 
 
