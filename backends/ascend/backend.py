@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from tandem.backends.ascend.runtime import NpuRuntime
 
 
-PRODUCTS = {"linear", "group_linear", "grouped_linear"}
-
-
 class AscendBackend(AcceleratorBackend):
     """One NPU of the Ascend 950 series, or an emulated one (``TANDEM_EMULATE=1``)."""
 
@@ -36,8 +33,7 @@ class AscendBackend(AcceleratorBackend):
             contract=CONTRACT_VERSION,
             formats=frozenset(f.value for f in QFormat),
             ops=records(ops, ALLOWS, {}),
-            # Elsewhere products are the vendor's, which picks kernels by the number of rows.
-            batch_invariant=runtime.emulated or PRODUCTS <= set(ops),
+            batch_invariant=True,
             graphs=not runtime.emulated,
             notes="dav-3510",
             verification=EMULATED if runtime.emulated else RUN_ON_DEVICE,

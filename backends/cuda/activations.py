@@ -8,7 +8,7 @@ from tandem.backends.cuda import scales
 _OWN = Activations("cuda", "cuda.sf128x4", scales)
 LAYOUT = _OWN.layout  # data: uint8 [T, N]; scale: uint8 [packed bytes], see scales.py
 empty = _OWN.empty
-check_groups = _OWN.check_groups
+quantised = _OWN.quantised
 check_operand = _OWN.check_operand
 to_canonical = _OWN.to_canonical
 from_canonical = _OWN.from_canonical

@@ -14,13 +14,15 @@ from tandem.contract.opspec import OpFunction
 Allows = dict[str, frozenset[Any]]
 
 
+def kernel_files(package: ModuleType) -> list[ModuleType]:
+    """The modules of a package that have launchers; those whose names begin with ``_`` have none."""
+    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
+    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+
+
 def launchers(package: ModuleType) -> dict[str, OpFunction]:
-    """The launchers of every kernel file of a package by op name; files whose names begin with ``_`` have none."""
-    found: dict[str, OpFunction] = {}
-    for module in pkgutil.iter_modules(package.__path__):
-        if not module.name.startswith("_"):
-            found |= importlib.import_module(f"{package.__name__}.{module.name}").OPS
-    return found
+    """The launchers of every kernel file of a package by op name."""
+    return {op: launcher for module in kernel_files(package) for op, launcher in module.OPS.items()}
 
 
 def allows(**attributes: Iterable[Any]) -> Allows:

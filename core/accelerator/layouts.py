@@ -52,12 +52,25 @@ class Activations:
         Raises:
             LayoutError: the width is no whole number of groups.
         """
-        self.check_groups(width, QFormat.MXFP8)
+        self._check_groups(width, QFormat.MXFP8)
         data = torch.empty((rows, width), dtype=torch.uint8, device=device)
         scale = torch.empty(self.scales.packed_shape(rows, width // GROUP), dtype=torch.uint8, device=device)
         return QTensor(data, scale, QFormat.MXFP8, (rows, width), self.layout)
 
-    def check_groups(self, width: int, fmt: QFormat) -> None:
+    def quantised(self, rows: int, width: int, fmt: QFormat, device: torch.device) -> QTensor:
+        """A quantised tensor as the backend's ops exchange it, its bytes anything.
+
+        Raises:
+            LayoutError: the width is no whole number of groups.
+        """
+        if fmt is QFormat.MXFP8:
+            return self.empty(rows, width, device)
+        self._check_groups(width, fmt)
+        data = torch.empty((rows, width // 2), dtype=torch.uint8, device=device)
+        scale = torch.empty((rows, width // fmt.group), dtype=torch.uint8, device=device)
+        return QTensor(data, scale, fmt, (rows, width))
+
+    def _check_groups(self, width: int, fmt: QFormat) -> None:
         """Refuse rows whose last group would have no scale.
 
         Raises:

@@ -85,7 +85,8 @@ __simd_vf__ inline void fp4_elements(Ub<uint8_t> codes, Ub<float> factors, Ub<ui
     Reg::LoadAlign<float, Reg::LoadDist::DIST_E2B_B32>(factor, factors + i * 8);
     Reg::Mul(even, even, factor, mask);
     Reg::Mul(odd, odd, factor, mask);
-    rows::store_pairs(pairs + i * kStep, even, odd, mask);
+    rows::round_pairs(high, even, odd, mask);
+    Reg::StoreAlign(pairs + i * kStep, high, mask);
   }
 }
 

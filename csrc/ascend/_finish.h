@@ -25,7 +25,7 @@ __aicore__ inline void finish(const Coefficients &coefficients, const Mixing &mi
 inline int32_t check_finish(const tandem_ascend_device *device, const Mixing &mixing,
                             uint32_t width) {
   if (!mixing.valid() || width % codec::Mxfp8::kGroup != 0) return TANDEM_BAD_VALUE;
-  const int64_t bytes = mixing.total() + norm::Sizes(width, true, true).total();
+  const int64_t bytes = mixing.total() + norm::room(width, true, true);
   return rows::fits(device, bytes) ? TANDEM_OK : TANDEM_TOO_LARGE;
 }
 

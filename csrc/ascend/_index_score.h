@@ -104,9 +104,21 @@ __aicore__ inline void score_keys(const IndexShape &s, const IndexArrays &a) {
   AscendC::PipeBarrier<PIPE_ALL>();
 }
 
-inline int32_t check_index(int64_t rows, int64_t width, int32_t columns, int32_t block_entries) {
-  if (rows < 0 || width < 0 || columns < 1 || block_entries < 1) return TANDEM_BAD_VALUE;
-  return rows > INT32_MAX / 2 || width > INT32_MAX / 2 ? TANDEM_TOO_LARGE : TANDEM_OK;
+// Fill in the shape of a launch, of tiles of at most so many rows.
+inline int32_t plan_scores(const tandem_ascend_device &device, uint32_t most_rows, int64_t rows,
+                           int64_t width, int32_t heads, int32_t dim, int32_t columns,
+                           int32_t block_entries, IndexShape &shape) {
+  if (rows < 0 || width < 0 || heads < 1 || dim < 1 || columns < 1 || block_entries < 1)
+    return TANDEM_BAD_VALUE;
+  if (rows > INT32_MAX / 2 || width > INT32_MAX / 2) return TANDEM_TOO_LARGE;
+  shape = {};
+  shape.rows = uint32_t(rows);
+  shape.heads = uint32_t(heads);
+  shape.dim = uint32_t(dim);
+  shape.width = uint32_t(width);
+  shape.columns = uint32_t(columns);
+  shape.block_entries = uint32_t(block_entries);
+  return choose_tiles(device, most_rows, shape);
 }
 
 }  // namespace tandem

@@ -2,7 +2,7 @@
 // read once into UB and stays there until it is written.
 #pragma once
 
-#include "_codec.h"
+#include "_encoder.h"
 #include "_norm.h"
 
 namespace norm {
@@ -11,20 +11,18 @@ using namespace AscendC;
 using codec::Mxfp8;
 
 struct Sizes {
-  uint32_t x, weight, codes, scales, sizes, factors;
+  uint32_t x, weight;
 
-  TANDEM_SHARED Sizes(uint32_t width, bool weighted, bool quantised)
-      : x(2 * rows::whole_steps(width)),
-        weight(weighted ? 4 * rows::whole_steps(width) : 0),
-        codes(quantised ? codec::codes_room<Mxfp8>(width) : 0),
-        scales(quantised ? codec::scales_room<Mxfp8>(width) : 0),
-        sizes(quantised ? codec::sizes_room<Mxfp8>(width) : 0),
-        factors(quantised ? codec::factors_room<Mxfp8>(width, codec::kEncodeUnits<Mxfp8>) : 0) {}
-
-  int64_t total() const {
-    return int64_t(4) * x + weight + int64_t(2) * (codes + scales) + sizes + factors;
-  }
+  TANDEM_SHARED Sizes(uint32_t width, bool weighted)
+      : x(2 * rows::whole_steps(width)), weight(weighted ? 4 * rows::whole_steps(width) : 0) {}
 };
+
+// Bytes of UB.
+inline int64_t room(uint32_t width, bool weighted, bool quantised) {
+  const Sizes sizes(width, weighted);
+  const int64_t copy = quantised ? codec::EncoderRoom<Mxfp8>(width).total() : 0;
+  return int64_t(4) * sizes.x + sizes.weight + copy;
+}
 
 // Null where there is none; y may be x.
 struct Operands {
@@ -45,7 +43,7 @@ class NormRows {
     quantised_ = operands.codes != nullptr;
     x_.SetGlobalBuffer(operands.x, count * width);
     y_.SetGlobalBuffer(operands.y, count * width);
-    const Sizes sizes(width_, weighted_, quantised_);
+    const Sizes sizes(width_, weighted_);
     pipe.InitBuffer(in_, 2, sizes.x);
     pipe.InitBuffer(out_, 2, sizes.x);
     if (weighted_) {
@@ -55,10 +53,7 @@ class NormRows {
     if (!quantised_) return;
     codes_.SetGlobalBuffer(operands.codes, count * width);
     scales_.SetGlobalBuffer(operands.scales, count * codec::scale_bytes<Mxfp8>(width));
-    pipe.InitBuffer(code_out_, 2, sizes.codes);
-    pipe.InitBuffer(scale_out_, 2, sizes.scales);
-    pipe.InitBuffer(sizes_, sizes.sizes);
-    pipe.InitBuffer(factors_, sizes.factors);
+    encoder_.init(pipe, width);
   }
 
   // The rows from `first` to before `end`, `step` apart.
@@ -73,8 +68,9 @@ class NormRows {
 
  private:
   TQue<TPosition::VECIN, 1> in_;
-  TQue<TPosition::VECOUT, 1> out_, code_out_, scale_out_;
-  TBuf<TPosition::VECCALC> weight_, sizes_, factors_;
+  TQue<TPosition::VECOUT, 1> out_;
+  TBuf<TPosition::VECCALC> weight_;
+  codec::Encoder<Mxfp8> encoder_;
   GlobalTensor<bfloat16_t> x_, y_;
   GlobalTensor<float> weights_;
   GlobalTensor<uint8_t> codes_, scales_;
@@ -105,16 +101,7 @@ class NormRows {
     else
       asc_vf_call<rows::normalise<false>>(from, Ub<float>(nullptr), to, width_, eps_);
     in_.FreeTensor(x);
-    if (quantised_) {
-      LocalTensor<uint8_t> codes = code_out_.AllocTensor<uint8_t>(),
-                           scales = scale_out_.AllocTensor<uint8_t>();
-      codec::encode_row<Mxfp8, bfloat16_t>(to, Ub<uint8_t>(codes.GetPhyAddr()),
-                                           Ub<uint8_t>(scales.GetPhyAddr()),
-                                           Ub<uint32_t>(sizes_.Get<uint32_t>().GetPhyAddr()),
-                                           Ub<float>(factors_.Get<float>().GetPhyAddr()), width_);
-      code_out_.EnQue(codes);
-      scale_out_.EnQue(scales);
-    }
+    if (quantised_) encoder_.encode(to);
     out_.EnQue(y);
   }
 
@@ -122,13 +109,7 @@ class NormRows {
     LocalTensor<bfloat16_t> y = out_.DeQue<bfloat16_t>();
     rows::store_row(y_, row * width_, y, width_);
     out_.FreeTensor(y);
-    if (!quantised_) return;
-    LocalTensor<uint8_t> codes = code_out_.DeQue<uint8_t>(), scales = scale_out_.DeQue<uint8_t>();
-    const uint32_t stored = codec::scale_bytes<Mxfp8>(width_);
-    rows::store_row(codes_, row * width_, codes, width_);
-    rows::store_row(scales_, row * stored, scales, stored);
-    code_out_.FreeTensor(codes);
-    scale_out_.FreeTensor(scales);
+    if (quantised_) encoder_.store_row(codes_, scales_, row);
   }
 };
 

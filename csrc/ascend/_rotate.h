@@ -10,7 +10,6 @@ __simd_callee__ inline void rotate_pairs(Reg::RegTensor<uint32_t> &pair,
                                          Reg::RegTensor<float> &cosine, Reg::RegTensor<float> &sine,
                                          Reg::MaskReg &mask) {
   Reg::RegTensor<float> even, odd, first, second;
-  Reg::RegTensor<bfloat16_t> low, high;
   Reg::RegTensor<uint32_t> upper;
   Reg::Duplicate(upper, uint32_t(0xFFFF0000));
   Reg::ShiftLefts(as<uint32_t>(even), pair, int16_t(16), mask);
@@ -21,9 +20,7 @@ __simd_callee__ inline void rotate_pairs(Reg::RegTensor<uint32_t> &pair,
   Reg::Mul(second, even, sine, mask);
   Reg::Mul(odd, odd, cosine, mask);
   Reg::Add(second, second, odd, mask);
-  Reg::Cast<bfloat16_t, float, kNarrow>(low, first, mask);
-  Reg::Cast<bfloat16_t, float, kNarrowToHigh>(high, second, mask);
-  Reg::Or(pair, as<uint32_t>(low), as<uint32_t>(high), mask);
+  round_pairs(pair, first, second, mask);
 }
 
 }  // namespace rows

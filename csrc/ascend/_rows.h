@@ -93,15 +93,13 @@ __simd_callee__ inline void store(Ub<bfloat16_t> to, Reg::RegTensor<float> &valu
   Reg::StoreAlign<bfloat16_t, Reg::StoreDist::DIST_PACK_B32>(to, narrow, mask);
 }
 
-// Even and odd elements, 64 each, rounded to the nearest bf16 and stored in turn.
-__simd_callee__ inline void store_pairs(Ub<uint32_t> to, Reg::RegTensor<float> &even,
+// Even and odd elements, 64 each, rounded to the nearest bf16: pairs in 32 bits.
+__simd_callee__ inline void round_pairs(Reg::RegTensor<uint32_t> &pair, Reg::RegTensor<float> &even,
                                         Reg::RegTensor<float> &odd, Reg::MaskReg &mask) {
   Reg::RegTensor<bfloat16_t> low, high;
-  Reg::RegTensor<uint32_t> pair;
   Reg::Cast<bfloat16_t, float, kNarrow>(low, even, mask);
   Reg::Cast<bfloat16_t, float, kNarrowToHigh>(high, odd, mask);
   Reg::Or(pair, as<uint32_t>(low), as<uint32_t>(high), mask);
-  Reg::StoreAlign(to, pair, mask);
 }
 
 }  // namespace rows

@@ -2,6 +2,7 @@
 // See _mixing.h.
 #pragma once
 
+#include "_norm.h"
 #include "_projection.h"
 
 namespace hyper {
@@ -21,47 +22,29 @@ __simd_callee__ inline void sigmoid(Reg::RegTensor<float> &value, Reg::MaskReg &
   Reg::Div(value, one, value, all);
 }
 
-// For each lane of comb, its value's sum over M lanes, in the order of the indices.
-template <int M>
-__simd_callee__ inline void sum_of(Reg::RegTensor<float> &sum, Reg::RegTensor<float> &value,
-                                   Reg::RegTensor<uint32_t> &i0, Reg::RegTensor<uint32_t> &i1,
-                                   Reg::RegTensor<uint32_t> &i2, Reg::RegTensor<uint32_t> &i3,
-                                   Reg::MaskReg &all) {
+// One more member of each lane.
+template <bool kLargest>
+__simd_callee__ inline void fold_in(Reg::RegTensor<float> &result, Reg::RegTensor<float> &value,
+                                    Reg::RegTensor<uint32_t> &index, Reg::MaskReg &all) {
   Reg::RegTensor<float> member;
-  Reg::Gather(sum, value, i0);
-  if constexpr (M > 1) {
-    Reg::Gather(member, value, i1);
-    Reg::Add(sum, sum, member, all);
-  }
-  if constexpr (M > 2) {
-    Reg::Gather(member, value, i2);
-    Reg::Add(sum, sum, member, all);
-  }
-  if constexpr (M > 3) {
-    Reg::Gather(member, value, i3);
-    Reg::Add(sum, sum, member, all);
-  }
+  Reg::Gather(member, value, index);
+  if constexpr (kLargest)
+    Reg::Max(result, result, member, all);
+  else
+    Reg::Add(result, result, member, all);
 }
 
-template <int M>
-__simd_callee__ inline void largest_of(Reg::RegTensor<float> &largest, Reg::RegTensor<float> &value,
-                                       Reg::RegTensor<uint32_t> &i0, Reg::RegTensor<uint32_t> &i1,
-                                       Reg::RegTensor<uint32_t> &i2, Reg::RegTensor<uint32_t> &i3,
-                                       Reg::MaskReg &all) {
-  Reg::RegTensor<float> member;
-  Reg::Gather(largest, value, i0);
-  if constexpr (M > 1) {
-    Reg::Gather(member, value, i1);
-    Reg::Max(largest, largest, member, all);
-  }
-  if constexpr (M > 2) {
-    Reg::Gather(member, value, i2);
-    Reg::Max(largest, largest, member, all);
-  }
-  if constexpr (M > 3) {
-    Reg::Gather(member, value, i3);
-    Reg::Max(largest, largest, member, all);
-  }
+// For each lane of comb, the sum or the largest of its value's M lanes, in the order of the
+// indices.
+template <int M, bool kLargest>
+__simd_callee__ inline void fold(Reg::RegTensor<float> &result, Reg::RegTensor<float> &value,
+                                 Reg::RegTensor<uint32_t> &i0, Reg::RegTensor<uint32_t> &i1,
+                                 Reg::RegTensor<uint32_t> &i2, Reg::RegTensor<uint32_t> &i3,
+                                 Reg::MaskReg &all) {
+  Reg::Gather(result, value, i0);
+  if constexpr (M > 1) fold_in<kLargest>(result, value, i1, all);
+  if constexpr (M > 2) fold_in<kLargest>(result, value, i2, all);
+  if constexpr (M > 3) fold_in<kLargest>(result, value, i3, all);
 }
 
 // Lanes of the members of each lane's row or column: `first` and those `step` apart from it.
@@ -93,19 +76,19 @@ __simd_callee__ inline void sinkhorn(Reg::RegTensor<float> &value, Reg::RegTenso
   Reg::Sub(first, place, row, all);
   Reg::Sub(first, lane, first, all);
   members_of<M>(r0, r1, r2, r3, first, 1, all);
-  largest_of<M>(sum, value, r0, r1, r2, r3, all);
+  fold<M, true>(sum, value, r0, r1, r2, r3, all);
   Reg::Sub(value, value, sum, all);
   Reg::Exp(value, value, all);
-  sum_of<M>(sum, value, r0, r1, r2, r3, all);
+  fold<M, false>(sum, value, r0, r1, r2, r3, all);
   Reg::Div(value, value, sum, all);
   Reg::Adds(value, value, eps, all);
   for (uint32_t i = 0; i < iterations; ++i) {
     if (i > 0) {
-      sum_of<M>(sum, value, r0, r1, r2, r3, all);
+      fold<M, false>(sum, value, r0, r1, r2, r3, all);
       Reg::Adds(sum, sum, eps, all);
       Reg::Div(value, value, sum, all);
     }
-    sum_of<M>(sum, value, c0, c1, c2, c3, all);
+    fold<M, false>(sum, value, c0, c1, c2, c3, all);
     Reg::Adds(sum, sum, eps, all);
     Reg::Div(value, value, sum, all);
   }
@@ -154,13 +137,10 @@ __simd_callee__ inline void same_for_rows(Reg::RegTensor<float> &value, Ub<float
 // 1 / sqrt(value / width + eps)
 __simd_callee__ inline void inverse_size(Reg::RegTensor<float> &value, float width, float eps,
                                          Reg::MaskReg &all) {
-  Reg::RegTensor<float> number;
-  Reg::Duplicate(number, width);
-  Reg::Div(value, value, number, all);
-  Reg::Adds(value, value, eps, all);
-  Reg::Sqrt(value, value, all);
-  Reg::Duplicate(number, 1.0f);
-  Reg::Div(value, number, value, all);
+  Reg::RegTensor<float> one;
+  rows::root_of_mean(value, width, eps, all);
+  Reg::Duplicate(one, 1.0f);
+  Reg::Div(value, one, value, all);
 }
 
 // value = value * size * scale + base

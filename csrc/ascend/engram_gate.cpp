@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "_rows.h"
+#include "_norm.h"
 
 namespace {
 
@@ -29,13 +29,9 @@ struct Gate {
 // sqrt(sum / width + eps) in all lanes, of a sum in 64 lanes.
 __simd_callee__ inline void size_of(Reg::RegTensor<float> &sum, uint32_t width, float eps,
                                     Reg::MaskReg &all) {
-  Reg::RegTensor<float> number;
   Reg::Reduce<Reg::ReduceType::SUM>(sum, sum, all);
   Reg::Duplicate(sum, sum, all);
-  Reg::Duplicate(number, float(width));
-  Reg::Div(sum, sum, number, all);
-  Reg::Adds(sum, sum, eps, all);
-  Reg::Sqrt(sum, sum, all);
+  rows::root_of_mean(sum, float(width), eps, all);
 }
 
 // The gate in all lanes. Sums are taken in 64 lanes and then as a tree, whose order depends on the

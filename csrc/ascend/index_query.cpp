@@ -2,7 +2,7 @@
 // to bf16, and encoded from there.
 #include "index_query.h"
 
-#include "_codec.h"
+#include "_encoder.h"
 #include "_rotate.h"
 
 namespace {
@@ -14,17 +14,13 @@ using rows::kStep;
 // Bytes of the buffers. Pairs are read a register at a time from where they begin, so that a row
 // has one more behind it.
 struct Sizes {
-  uint32_t x, angles, codes, scales, sizes, factors;
+  uint32_t x, angles;
 
   TANDEM_SHARED Sizes(uint32_t width, uint32_t turned)
       : x(2 * rows::whole_steps(width) + 4 * kStep),
-        angles(2 * 4 * rows::whole_steps(turned / 2)),
-        codes(codec::codes_room<Mxfp4>(width)),
-        scales(codec::scales_room<Mxfp4>(width)),
-        sizes(codec::sizes_room<Mxfp4>(width)),
-        factors(codec::factors_room<Mxfp4>(width, codec::kEncodeUnits<Mxfp4>)) {}
+        angles(2 * 4 * rows::whole_steps(turned / 2)) {}
 
-  int64_t total() const { return int64_t(2) * (x + angles + codes + scales) + sizes + factors; }
+  int64_t total() const { return int64_t(2) * (x + angles); }
 };
 
 // The last `turned` of the `pairs` of each head; cosines and sines have whole registers. A register
@@ -60,10 +56,7 @@ class IndexQuery {
     const Sizes sizes(width(), turned);
     pipe_.InitBuffer(in_, 2, sizes.x);
     pipe_.InitBuffer(angle_in_, 2, sizes.angles);
-    pipe_.InitBuffer(code_out_, 2, sizes.codes);
-    pipe_.InitBuffer(scale_out_, 2, sizes.scales);
-    pipe_.InitBuffer(sizes_, sizes.sizes);
-    pipe_.InitBuffer(factors_, sizes.factors);
+    encoder_.init(pipe_, width());
     rows::keep_infinity_and_nan();
     x_.SetGlobalBuffer(x, count * width());
     cos_sin_.SetGlobalBuffer(cos_sin, count * turned);
@@ -73,15 +66,14 @@ class IndexQuery {
     for (int64_t row = share.first; row < share.end; ++row) {
       load(row);
       compute();
-      store(row);
+      encoder_.store_row(codes_, scales_, row);
     }
   }
 
  private:
   TPipe pipe_;
   TQue<TPosition::VECIN, 1> in_, angle_in_;
-  TQue<TPosition::VECOUT, 1> code_out_, scale_out_;
-  TBuf<TPosition::VECCALC> sizes_, factors_;
+  codec::Encoder<Mxfp4> encoder_;
   GlobalTensor<bfloat16_t> x_;
   GlobalTensor<float> cos_sin_;
   GlobalTensor<uint8_t> codes_, scales_;
@@ -107,24 +99,8 @@ class IndexQuery {
                               Ub<float>(angles[sines()].GetPhyAddr()), heads_, dim_ / 2,
                               turned_ / 2);
     angle_in_.FreeTensor(angles);
-    LocalTensor<uint8_t> codes = code_out_.AllocTensor<uint8_t>(),
-                         scales = scale_out_.AllocTensor<uint8_t>();
-    codec::encode_row<Mxfp4, bfloat16_t>(
-        Ub<bfloat16_t>(x.GetPhyAddr()), Ub<uint8_t>(codes.GetPhyAddr()),
-        Ub<uint8_t>(scales.GetPhyAddr()), Ub<uint32_t>(sizes_.Get<uint32_t>().GetPhyAddr()),
-        Ub<float>(factors_.Get<float>().GetPhyAddr()), width());
+    encoder_.encode(Ub<bfloat16_t>(x.GetPhyAddr()));
     in_.FreeTensor(x);
-    code_out_.EnQue(codes);
-    scale_out_.EnQue(scales);
-  }
-
-  __aicore__ inline void store(int64_t row) {
-    LocalTensor<uint8_t> codes = code_out_.DeQue<uint8_t>(), scales = scale_out_.DeQue<uint8_t>();
-    const uint32_t groups = width() / Mxfp4::kGroup;
-    rows::store_row(codes_, row * (width() / 2), codes, width() / 2);
-    rows::store_row(scales_, row * groups, scales, groups);
-    code_out_.FreeTensor(codes);
-    scale_out_.FreeTensor(scales);
   }
 };
 
@@ -146,8 +122,9 @@ int32_t tandem_ascend_index_query(const tandem_ascend_device *device, void *stre
   const int64_t width = int64_t(heads) * dim;
   if (width > UINT16_MAX) return TANDEM_TOO_LARGE;
   if (!codec::whole_groups(int32_t(width), codec::kMxfp4)) return TANDEM_BAD_VALUE;
-  if (!::rows::fits(device, Sizes(uint32_t(width), uint32_t(turned)).total()))
-    return TANDEM_TOO_LARGE;
+  const int64_t bytes = Sizes(uint32_t(width), uint32_t(turned)).total() +
+                        codec::EncoderRoom<Mxfp4>(uint32_t(width)).total();
+  if (!::rows::fits(device, bytes)) return TANDEM_TOO_LARGE;
   if (rows == 0) return TANDEM_OK;
   return TANDEM_LAUNCH(index_query_kernel, ::rows::row_blocks(device, rows), stream,
                        gm_cast<bfloat16_t>(x), gm_cast<float>(cos_sin), gm_cast<uint8_t>(codes),

@@ -23,20 +23,10 @@ int32_t tandem_ascend_index_scores(const tandem_ascend_device *device, void *str
                                    const int32_t *lens, uint16_t *out, int64_t T, int64_t width,
                                    int32_t heads, int32_t dim, int32_t columns,
                                    int32_t block_entries) {
-  if (const int32_t status = check_index(T, width, columns, block_entries)) return status;
-  IndexShape s{uint32_t(T),
-               uint32_t(heads),
-               uint32_t(dim),
-               uint32_t(width),
-               uint32_t(columns),
-               uint32_t(block_entries),
-               0,
-               0,
-               0,
-               0,
-               0};
-  if (heads < 1 || dim < 1) return TANDEM_BAD_VALUE;
-  if (const int32_t status = choose_tiles(*device, kMostTileRows, s)) return status;
+  IndexShape s;
+  if (const int32_t status =
+          plan_scores(*device, kMostTileRows, T, width, heads, dim, columns, block_entries, s))
+    return status;
   if (T == 0 || width == 0) return TANDEM_OK;
   return TANDEM_LAUNCH(index_scores_kernel, int64_t(s.blocks), stream, gm_cast<uint8_t>(codes),
                        gm_cast<uint8_t>(scales), gm_cast<bfloat16_t>(weights),

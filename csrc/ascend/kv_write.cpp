@@ -2,7 +2,7 @@
 // is written twice, normalised and as an entry.
 #include "kv_write.h"
 
-#include "_codec.h"
+#include "_encoder.h"
 #include "_norm.h"
 #include "_rotate.h"
 
@@ -13,22 +13,15 @@ using rows::kStep;
 
 // Bytes of the buffers. Pairs are read a register at a time from where they begin, so that a row
 // has one more behind it.
-template <class Format>
 struct Sizes {
-  uint32_t x, weight, angles, codes, scales, sizes, factors;
+  uint32_t x, weight, angles;
 
   TANDEM_SHARED Sizes(uint32_t dim, uint32_t turned)
       : x(2 * rows::whole_steps(dim) + 4 * kStep),
         weight(4 * rows::whole_steps(dim)),
-        angles(2 * 4 * rows::whole_steps(turned / 2)),
-        codes(codec::codes_room<Format>(dim)),
-        scales(codec::scales_room<Format>(dim)),
-        sizes(codec::sizes_room<Format>(dim)),
-        factors(codec::factors_room<Format>(dim, codec::kEncodeUnits<Format>)) {}
+        angles(2 * 4 * rows::whole_steps(turned / 2)) {}
 
-  int64_t total() const {
-    return int64_t(5) * x + weight + int64_t(2) * (angles + codes + scales) + sizes + factors;
-  }
+  int64_t total() const { return int64_t(5) * x + weight + int64_t(2) * angles; }
 };
 
 // A row whose pairs from `kept` on are rotated; cosines and sines have whole registers.
@@ -78,31 +71,31 @@ class KvWrite {
       y = out_.DeQue<bfloat16_t>();
       rows::store_row(normed_, row * dim_, y, dim_);
       out_.FreeTensor(y);
-      if (slot >= 0) store_entry(slot);
+      if (slot < 0) continue;
+      encoder_.encode(Ub<bfloat16_t>(turned_row_.Get<bfloat16_t>().GetPhyAddr()));
+      encoder_.store_entry(cache_, slot);
     }
   }
 
  private:
   TPipe pipe_;
   TQue<TPosition::VECIN, 1> in_, angle_in_;
-  TQue<TPosition::VECOUT, 1> out_, code_out_, scale_out_;
-  TBuf<TPosition::VECCALC> weight_, turned_row_, sizes_, factors_;
+  TQue<TPosition::VECOUT, 1> out_;
+  TBuf<TPosition::VECCALC> weight_, turned_row_;
+  codec::Encoder<Format> encoder_;
   GlobalTensor<bfloat16_t> x_, normed_;
   GlobalTensor<float> cos_sin_;
   GlobalTensor<uint8_t> cache_;
   uint32_t dim_, turned_;
 
   __aicore__ inline void prepare() {
-    const Sizes<Format> sizes(dim_, turned_);
+    const Sizes sizes(dim_, turned_);
     pipe_.InitBuffer(in_, 2, sizes.x);
     pipe_.InitBuffer(out_, 2, sizes.x);
     pipe_.InitBuffer(turned_row_, sizes.x);
     pipe_.InitBuffer(weight_, sizes.weight);
     pipe_.InitBuffer(angle_in_, 2, sizes.angles);
-    pipe_.InitBuffer(code_out_, 2, sizes.codes);
-    pipe_.InitBuffer(scale_out_, 2, sizes.scales);
-    pipe_.InitBuffer(sizes_, sizes.sizes);
-    pipe_.InitBuffer(factors_, sizes.factors);
+    encoder_.init(pipe_, dim_);
     rows::keep_infinity_and_nan();
   }
 
@@ -139,26 +132,6 @@ class KvWrite {
                              dim_ / 2 - pairs, pairs);
     angle_in_.FreeTensor(angles);
   }
-
-  __aicore__ inline void store_entry(int32_t slot) {
-    LocalTensor<uint8_t> code = code_out_.AllocTensor<uint8_t>(),
-                         scale = scale_out_.AllocTensor<uint8_t>();
-    codec::encode_row<Format, bfloat16_t>(
-        Ub<bfloat16_t>(turned_row_.Get<bfloat16_t>().GetPhyAddr()), Ub<uint8_t>(code.GetPhyAddr()),
-        Ub<uint8_t>(scale.GetPhyAddr()), Ub<uint32_t>(sizes_.Get<uint32_t>().GetPhyAddr()),
-        Ub<float>(factors_.Get<float>().GetPhyAddr()), dim_);
-    code_out_.EnQue(code);
-    scale_out_.EnQue(scale);
-    code = code_out_.DeQue<uint8_t>();
-    scale = scale_out_.DeQue<uint8_t>();
-    const uint32_t code_bytes = codec::code_bytes<Format>(dim_),
-                   groups = codec::groups<Format>(dim_);
-    const int64_t entry = int64_t(slot) * (code_bytes + groups);
-    rows::store_row(cache_, entry, code, code_bytes);
-    rows::store_row(cache_, entry + code_bytes, scale, groups);
-    code_out_.FreeTensor(code);
-    scale_out_.FreeTensor(scale);
-  }
 };
 
 __global__ __vector__ void kv_write_kernel(Gm<bfloat16_t> x, Gm<float> weight, Gm<float> cos_sin,
@@ -173,12 +146,6 @@ __global__ __vector__ void kv_write_kernel(Gm<bfloat16_t> x, Gm<float> weight, G
     KvWrite<codec::Nvfp4>().run(x, weight, cos_sin, normed, cache, slots, count, dim, turned, eps);
 }
 
-int64_t bytes_needed(uint32_t dim, uint32_t turned, int32_t format) {
-  if (format == codec::kMxfp8) return Sizes<codec::Mxfp8>(dim, turned).total();
-  return format == codec::kMxfp4 ? Sizes<codec::Mxfp4>(dim, turned).total()
-                                 : Sizes<codec::Nvfp4>(dim, turned).total();
-}
-
 }  // namespace
 
 int32_t tandem_ascend_kv_write(const tandem_ascend_device *device, void *stream, const uint16_t *x,
@@ -188,8 +155,9 @@ int32_t tandem_ascend_kv_write(const tandem_ascend_device *device, void *stream,
   if (rows < 0 || !codec::whole_groups(dim, format) || turned < 2 || turned > dim ||
       turned % 2 != 0)
     return TANDEM_BAD_VALUE;
-  if (!::rows::fits(device, bytes_needed(uint32_t(dim), uint32_t(turned), format)))
-    return TANDEM_TOO_LARGE;
+  const int64_t bytes =
+      Sizes(uint32_t(dim), uint32_t(turned)).total() + codec::encoder_bytes(uint32_t(dim), format);
+  if (!::rows::fits(device, bytes)) return TANDEM_TOO_LARGE;
   if (rows == 0) return TANDEM_OK;
   return TANDEM_LAUNCH(kv_write_kernel, ::rows::row_blocks(device, rows), stream,
                        gm_cast<bfloat16_t>(x), gm_cast<float>(weight), gm_cast<float>(cos_sin),

@@ -25,7 +25,7 @@ int32_t tandem_ascend_rms_norm(const tandem_ascend_device *device, void *stream,
   const bool quantised = codes != nullptr;
   if (rows < 0 || width < 1 || (quantised && (scales == nullptr || width % 32 != 0)))
     return TANDEM_BAD_VALUE;
-  if (!::rows::fits(device, norm::Sizes(uint32_t(width), weight != nullptr, quantised).total()))
+  if (!::rows::fits(device, norm::room(uint32_t(width), weight != nullptr, quantised)))
     return TANDEM_TOO_LARGE;
   if (rows == 0) return TANDEM_OK;
   return TANDEM_LAUNCH(rms_norm_kernel, ::rows::row_blocks(device, rows), stream,

@@ -2,7 +2,7 @@
 // place of its own; what is not goes through UB without being looked at.
 #include "rope.h"
 
-#include "_rows.h"
+#include "_rotate.h"
 
 namespace {
 
@@ -37,9 +37,8 @@ struct Tile {
 template <bool inverse>
 __simd_vf__ inline void rotate(Ub<uint32_t> from, Ub<uint32_t> to, Ub<float> cosines,
                                Ub<float> sines, uint32_t heads, uint32_t stride, uint32_t pairs) {
-  Reg::RegTensor<uint32_t> pair, high;
-  Reg::RegTensor<float> even, odd, cosine, sine, first, second;
-  Reg::Duplicate(high, uint32_t(0xFFFF0000));
+  Reg::RegTensor<uint32_t> pair;
+  Reg::RegTensor<float> cosine, sine;
   const uint16_t parts = rows::rounds(pairs);
   for (uint16_t part = 0; part < parts; ++part) {
     Reg::MaskReg mask = Reg::UpdateMask<float>(pairs);
@@ -49,15 +48,8 @@ __simd_vf__ inline void rotate(Ub<uint32_t> from, Ub<uint32_t> to, Ub<float> cos
     for (uint16_t head = 0; head < uint16_t(heads); ++head) {
       const uint32_t at = head * stride + part * kStep;
       Reg::LoadAlign(pair, from + at);
-      Reg::ShiftLefts(rows::as<uint32_t>(even), pair, int16_t(16), mask);
-      Reg::And(rows::as<uint32_t>(odd), pair, high, mask);
-      Reg::Mul(first, even, cosine, mask);
-      Reg::Mul(second, odd, sine, mask);
-      Reg::Sub(first, first, second, mask);
-      Reg::Mul(second, even, sine, mask);
-      Reg::Mul(odd, odd, cosine, mask);
-      Reg::Add(second, second, odd, mask);
-      rows::store_pairs(to + at, first, second, mask);
+      rows::rotate_pairs(pair, cosine, sine, mask);
+      Reg::StoreAlign(to + at, pair, mask);
     }
   }
 }

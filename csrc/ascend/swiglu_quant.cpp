@@ -2,7 +2,7 @@
 // is encoded.
 #include "swiglu_quant.h"
 
-#include "_codec.h"
+#include "_encoder.h"
 
 namespace {
 
@@ -12,18 +12,14 @@ using rows::kStep;
 
 // Gate, up and the row's weight lie in one buffer, one after another.
 struct Sizes {
-  uint32_t row, in, product, codes, scales, sizes, factors;
+  uint32_t row, in, product;
 
   TANDEM_SHARED explicit Sizes(uint32_t width)
       : row(2 * rows::whole_steps(width)),
         in(2 * row + 32),
-        product(4 * rows::whole_steps(width)),
-        codes(codec::codes_room<Mxfp8>(width)),
-        scales(codec::scales_room<Mxfp8>(width)),
-        sizes(codec::sizes_room<Mxfp8>(width)),
-        factors(codec::factors_room<Mxfp8>(width, codec::kEncodeUnits<Mxfp8>)) {}
+        product(4 * rows::whole_steps(width)) {}
 
-  int64_t total() const { return int64_t(2) * (in + codes + scales) + product + sizes + factors; }
+  int64_t total() const { return int64_t(2) * in + product; }
 };
 
 template <bool weighted>
@@ -55,39 +51,35 @@ class SwigluQuant {
                              Gm<uint8_t> codes, Gm<uint8_t> scales, int64_t count, uint32_t width,
                              float limit) {
     width_ = width;
-    stored_ = codec::scale_bytes<Mxfp8>(width);
     weighted_ = weight != nullptr;
     gate_.SetGlobalBuffer(gate, count * width);
     up_.SetGlobalBuffer(up, count * width);
     if (weighted_) weight_.SetGlobalBuffer(weight, count);
     codes_.SetGlobalBuffer(codes, count * width);
-    scales_.SetGlobalBuffer(scales, count * stored_);
+    scales_.SetGlobalBuffer(scales, count * codec::scale_bytes<Mxfp8>(width));
     const Sizes sizes(width);
     up_offset_ = sizes.row / sizeof(bfloat16_t);
     pipe_.InitBuffer(in_, 2, sizes.in);
-    pipe_.InitBuffer(code_out_, 2, sizes.codes);
-    pipe_.InitBuffer(scale_out_, 2, sizes.scales);
     pipe_.InitBuffer(product_, sizes.product);
-    pipe_.InitBuffer(sizes_, sizes.sizes);
-    pipe_.InitBuffer(factors_, sizes.factors);
+    encoder_.init(pipe_, width);
     rows::keep_infinity_and_nan();
     const rows::Share share = rows::share_of(count);
     for (int64_t row = share.first; row < share.end; ++row) {
       load(row);
       compute(limit);
-      store(row);
+      encoder_.store_row(codes_, scales_, row);
     }
   }
 
  private:
   TPipe pipe_;
   TQue<TPosition::VECIN, 1> in_;
-  TQue<TPosition::VECOUT, 1> code_out_, scale_out_;
-  TBuf<TPosition::VECCALC> product_, sizes_, factors_;
+  TBuf<TPosition::VECCALC> product_;
+  codec::Encoder<Mxfp8> encoder_;
   GlobalTensor<bfloat16_t> gate_, up_;
   GlobalTensor<float> weight_;
   GlobalTensor<uint8_t> codes_, scales_;
-  uint32_t width_, stored_, up_offset_;
+  uint32_t width_, up_offset_;
   bool weighted_;
 
   __aicore__ inline void load(int64_t row) {
@@ -108,22 +100,7 @@ class SwigluQuant {
     else
       asc_vf_call<gated_product<false>>(gate, up, weight, product, width_, limit);
     in_.FreeTensor(in);
-    LocalTensor<uint8_t> codes = code_out_.AllocTensor<uint8_t>(),
-                         scales = scale_out_.AllocTensor<uint8_t>();
-    codec::encode_row<Mxfp8, float>(product, Ub<uint8_t>(codes.GetPhyAddr()),
-                                    Ub<uint8_t>(scales.GetPhyAddr()),
-                                    Ub<uint32_t>(sizes_.Get<uint32_t>().GetPhyAddr()),
-                                    Ub<float>(factors_.Get<float>().GetPhyAddr()), width_);
-    code_out_.EnQue(codes);
-    scale_out_.EnQue(scales);
-  }
-
-  __aicore__ inline void store(int64_t row) {
-    LocalTensor<uint8_t> codes = code_out_.DeQue<uint8_t>(), scales = scale_out_.DeQue<uint8_t>();
-    rows::store_row(codes_, row * width_, codes, width_);
-    rows::store_row(scales_, row * stored_, scales, stored_);
-    code_out_.FreeTensor(codes);
-    scale_out_.FreeTensor(scales);
+    encoder_.encode(product);
   }
 };
 
@@ -141,7 +118,9 @@ int32_t tandem_ascend_swiglu_quant(const tandem_ascend_device *device, void *str
                                    uint8_t *codes, uint8_t *scales, int64_t rows, int32_t width,
                                    float limit) {
   if (rows < 0 || !codec::whole_groups(width, codec::kMxfp8)) return TANDEM_BAD_VALUE;
-  if (!::rows::fits(device, Sizes(uint32_t(width)).total())) return TANDEM_TOO_LARGE;
+  const int64_t bytes =
+      Sizes(uint32_t(width)).total() + codec::EncoderRoom<Mxfp8>(uint32_t(width)).total();
+  if (!::rows::fits(device, bytes)) return TANDEM_TOO_LARGE;
   if (rows == 0) return TANDEM_OK;
   return TANDEM_LAUNCH(swiglu_quant_kernel, ::rows::row_blocks(device, rows), stream,
                        gm_cast<bfloat16_t>(gate), gm_cast<bfloat16_t>(up), gm_cast<float>(weight),

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support import no_rows
+from support import no_rows, op_suite
 
 from tandem.backends.ascend import table
-from tandem.conformance.jobs import case_jobs, op_jobs
-from tandem.conformance.kit import run_job
 from tandem.contract.backend import Backend
 from tandem.contract.opspec import OP_TABLE
 from tandem.contract.plan import Plan
 
-CHECKS = ("values", "poison")
 OWN = sorted(table.implementations())
 
 
@@ -31,12 +28,7 @@ def test_records_are_of_what_the_backend_brings(ascend: Backend) -> None:
 
 @pytest.mark.parametrize("op", OWN)
 def test_smallest_case(ascend: Backend, op: str) -> None:
-    """Of one row where there is such a case, else the first that is written down."""
-    spec = OP_TABLE[op]
-    case = next((c for c in spec.cases if c.name.endswith("-T1")), spec.cases[0])
-    results = [run_job(job) for job in case_jobs(Plan(ascend), spec, case, quick=True) if job.check in CHECKS]
-    assert [r.check for r in results if r.skipped is None] == list(CHECKS)
-    assert {r.name: r.failure for r in results if r.failure is not None} == {}
+    op_suite.check_smallest(Plan(ascend), op)
 
 
 @pytest.mark.parametrize("op", no_rows.OPS)
@@ -47,7 +39,4 @@ def test_a_call_without_rows(ascend: Backend, op: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("op", sorted(OP_TABLE))
 def test_all_of_l1(ascend: Backend, op: str) -> None:
-    """Every case and check of an op, composites on the emulated device's layouts among them."""
-    results = [run_job(job) for job in op_jobs(Plan(ascend), quick=False) if job.op == op]
-    assert any(r.skipped is None for r in results)
-    assert {r.name: r.failure for r in results if r.failure is not None} == {}
+    op_suite.check_all(Plan(ascend), op)

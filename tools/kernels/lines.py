@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -69,12 +67,6 @@ def lines(layouts: Layouts, traffic: Traffic, why: Mapping[str, str]) -> list[Li
             reason = why.get(workload.op, "no reason is given") if far else ""
             found.append(Line(workload.op, workload.site, phase.name, floor, moved, reason))
     return found
-
-
-def kernel_files(package: ModuleType) -> list[ModuleType]:
-    """The modules of a package that have launchers."""
-    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
 
 
 def gathered(modules: Iterable[ModuleType], attribute: str) -> dict[str, Any]:

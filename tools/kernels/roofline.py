@@ -12,9 +12,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from tandem.accelerator.kernels import kernel_files
 from tandem.backends.cuda import kernels, products_traffic
 from tools.kernels.cuda import CudaLayouts
-from tools.kernels.lines import Line, gathered, kernel_files, microseconds, reasons, short, title
+from tools.kernels.lines import Line, gathered, microseconds, reasons, short, title
 from tools.kernels.lines import lines as every_line
 from tools.kernels.machines import B200
 from tools.kernels.workloads import PHASES

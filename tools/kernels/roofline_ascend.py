@@ -16,9 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tandem.accelerator.kernels import kernel_files
 from tandem.backends.ascend import kernels
 from tandem.backends.ascend.plan import Device, Plan, traffic
-from tools.kernels.lines import Line, gathered, kernel_files, lines, microseconds, reasons, short, title
+from tools.kernels.lines import Line, gathered, lines, microseconds, reasons, short, title
 from tools.kernels.machines import ASCEND_950DT, ASCEND_950PR
 from tools.kernels.workloads import PHASES, Canonical, Maker, workloads
 from tools.pages import replace
@@ -34,11 +35,6 @@ def planned() -> tuple[dict[str, Planned], dict[str, str]]:
     """(plans by op, reasons by op) of all kernel files."""
     modules = kernel_files(kernels)
     return gathered(modules, "PLAN"), gathered(modules, "WHY")
-
-
-def launched() -> dict[str, Any]:
-    """Launchers of all kernel files by op."""
-    return gathered(kernel_files(kernels), "OPS")
 
 
 def every_line() -> list[Line]:

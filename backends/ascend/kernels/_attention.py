@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from tandem.backends.ascend.kernels import _entries, _rows, _tiles
+from tandem.accelerator.caches import require_canonical
+from tandem.backends.ascend.kernels import _rows, _tiles
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import KVCache, KVLayout, QFormat
 
@@ -39,11 +40,11 @@ def lists(
     op: str, window: KVCache, window_slots: Tensor, main: KVCache | None, main_slots: Tensor | None
 ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     """The kernels' arguments that name caches and slots, and those that give numbers of slots and formats."""
-    _entries.require(op, window)
+    require_canonical(op, window)
     count, own = window_slots.shape[1], _rows.FORMATS[window.layout.fmt]
     if main is None or main_slots is None:
         return (window.data, window_slots, None, None), (count, 0, own, own)
-    _entries.require(op, main)
+    require_canonical(op, main)
     sizes = count, main_slots.shape[1], own, _rows.FORMATS[main.layout.fmt]
     return (window.data, window_slots, main.data, main_slots), sizes
 

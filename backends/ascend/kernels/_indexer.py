@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from tandem.accelerator.caches import require_canonical
 from tandem.backends.ascend.kernels import _rows
 from tandem.backends.ascend.plan import Device, Plan
-from tandem.contract.types import CANONICAL, KVCache, QFormat, QTensor
-from tandem.errors import LayoutError
+from tandem.contract.types import KVCache, QFormat, QTensor
 
 Tensor = torch.Tensor
 KEYS, MOST_ROWS, MOST_SPAN, BLOCK, SYSTEM = 256, 4, 16, 32, 2048
@@ -20,14 +20,7 @@ def sizes(op: str, q: QTensor, w: Tensor, cache: KVCache, table: Tensor) -> tupl
         LayoutError: queries or keys are not what the kernel reads.
     """
     q.require(op, QFormat.MXFP4)
-    fmt, layout = cache.layout.fmt, cache.memory_layout
-    if fmt is not QFormat.MXFP4 or layout != CANONICAL:
-        raise LayoutError(
-            f"'{op}' got a cache it does not read",
-            where=f"op '{op}', {cache.layout.kind.value} cache",
-            why=f"it is {fmt.value} in layout '{layout}', kernels of backend 'ascend' read mxfp4 in '{CANONICAL}'",
-            fix="allocate the index cache with kv_alloc() of this backend",
-        )
+    require_canonical(op, cache, QFormat.MXFP4)
     return w.shape[1], cache.layout.dim, table.shape[1], cache.layout.block_entries
 
 

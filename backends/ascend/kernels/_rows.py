@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-
-from tandem.backends.ascend import activations, scales
+from tandem.backends.ascend import scales
 from tandem.backends.ascend.plan import Device, Plan
-from tandem.contract.types import QFormat, QTensor
+from tandem.contract.types import QFormat
 
 STEP = 64  # elements of a register of f32
 FORMATS = {QFormat.MXFP8: 0, QFormat.MXFP4: 1, QFormat.NVFP4: 2}  # as in csrc/ascend/_codec.h
-
-
-def quantised(rows: int, width: int, fmt: QFormat, device: torch.device) -> QTensor:
-    """A quantised tensor as this backend's ops exchange it, its bytes anything."""
-    if fmt is QFormat.MXFP8:
-        return activations.empty(rows, width, device)
-    activations.check_groups(width, fmt)
-    data = torch.empty((rows, width // 2), dtype=torch.uint8, device=device)
-    scale = torch.empty((rows, width // fmt.group), dtype=torch.uint8, device=device)
-    return QTensor(data, scale, fmt, (rows, width))
 
 
 def scale_bytes(width: int, fmt: QFormat) -> int:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from tandem.backends.ascend import native
-from tandem.backends.ascend.kernels import _attention, _rows
+from tandem.backends.ascend import activations, native
+from tandem.backends.ascend.kernels import _attention
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import KVCache, QFormat, QTensor
 from tandem.errors import LayoutError
@@ -36,7 +36,7 @@ def attn_block(
             fix="use a head dim that is a multiple of 32",
         )
     caches, sizes = _attention.lists("attn_block", window, window_slots, main, main_slots)
-    out = _rows.quantised(rows, heads * dim, QFormat.MXFP8, q.device)
+    out = activations.quantised(rows, heads * dim, QFormat.MXFP8, q.device)
     shape = (rows, heads, dim, cos_sin.shape[1], *sizes)
     partial = _attention.partial(q, _attention.layouts(window, window_slots, main, main_slots))
     native.run("attn_block", q, cos_sin, *caches, sink, out.data, out.scale, partial, *shape, scale)

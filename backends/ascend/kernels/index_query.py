@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.ascend import native
+from tandem.backends.ascend import activations, native
 from tandem.backends.ascend.kernels import _rows
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import QFormat, QTensor
@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 def index_query(x: Tensor, heads: int, cos_sin: Tensor) -> QTensor:
     """See core/ops/index_query.py."""
     rows, width = x.shape
-    q = _rows.quantised(rows, width, QFormat.MXFP4, x.device)
+    q = activations.quantised(rows, width, QFormat.MXFP4, x.device)
     native.run("index_query", x, cos_sin, q.data, q.scale, rows, heads, width // heads, cos_sin.shape[1])
     return q
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from tandem.accelerator.caches import require_canonical
 from tandem.backends.ascend import native
-from tandem.backends.ascend.kernels import _entries, _rows
+from tandem.backends.ascend.kernels import _rows
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import KVCache
 
@@ -16,7 +17,7 @@ Tensor = torch.Tensor
 
 def kv_load(cache: KVCache, slots: Tensor) -> Tensor:
     """See core/ops/kv_load.py."""
-    _entries.require("kv_load", cache)
+    require_canonical("kv_load", cache)
     dim, rows = cache.layout.dim, slots.numel()
     x = torch.empty((*slots.shape, dim), dtype=torch.bfloat16, device=slots.device)
     native.run("kv_load", cache.data, slots, x, rows, dim, _rows.FORMATS[cache.layout.fmt])

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from tandem.accelerator.caches import require_canonical
 from tandem.backends.ascend import native
-from tandem.backends.ascend.kernels import _entries, _rows
+from tandem.backends.ascend.kernels import _rows
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import KVCache
 
@@ -16,7 +17,7 @@ Tensor = torch.Tensor
 
 def kv_store(x: Tensor, cache: KVCache, slots: Tensor) -> None:
     """See core/ops/kv_store.py."""
-    _entries.require("kv_store", cache)
+    require_canonical("kv_store", cache)
     rows, dim = x.shape
     native.run("kv_store", x, cache.data, slots, rows, dim, _rows.FORMATS[cache.layout.fmt])
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from tandem.accelerator.caches import require_canonical
 from tandem.backends.ascend import native
-from tandem.backends.ascend.kernels import _entries, _rows
+from tandem.backends.ascend.kernels import _rows
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import KVCache
 
@@ -16,7 +17,7 @@ Tensor = torch.Tensor
 
 def kv_write(x: Tensor, norm_weight: Tensor, eps: float, cos_sin: Tensor, cache: KVCache, slots: Tensor) -> Tensor:
     """See core/ops/kv_write.py."""
-    _entries.require("kv_write", cache)
+    require_canonical("kv_write", cache)
     rows, dim = x.shape
     normed = torch.empty_like(x)
     sizes = (rows, dim, cos_sin.shape[1], _rows.FORMATS[cache.layout.fmt])

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.ascend import native
+from tandem.backends.ascend import activations, native
 from tandem.backends.ascend.kernels import _rows
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import QFormat, QTensor
@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 def quantize(x: Tensor, fmt: QFormat) -> QTensor:
     """See core/ops/quantize.py."""
     rows, width = x.shape
-    q = _rows.quantised(rows, width, fmt, x.device)
+    q = activations.quantised(rows, width, fmt, x.device)
     native.run("quantize", x, q.data, q.scale, rows, width, _rows.FORMATS[fmt])
     return q
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.ascend import native
+from tandem.backends.ascend import activations, native
 from tandem.backends.ascend.kernels import _rows
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import QFormat, QTensor
@@ -18,7 +18,7 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float, quant: bool) -> tuple
     """See core/ops/rms_norm.py."""
     rows, width = x.shape
     y = torch.empty_like(x)
-    yq = _rows.quantised(rows, width, QFormat.MXFP8, x.device) if quant else None
+    yq = activations.quantised(rows, width, QFormat.MXFP8, x.device) if quant else None
     codes, scales = (None, None) if yq is None else (yq.data, yq.scale)
     native.run("rms_norm", x, weight, y, codes, scales, rows, width, eps)
     return y, yq

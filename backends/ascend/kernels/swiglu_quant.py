@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.ascend import native
+from tandem.backends.ascend import activations, native
 from tandem.backends.ascend.kernels import _rows
 from tandem.backends.ascend.plan import Device, Plan
 from tandem.contract.types import QFormat, QTensor
@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 def swiglu_quant(gate: Tensor, up: Tensor, limit: float, weight: Tensor | None = None) -> QTensor:
     """See core/ops/swiglu_quant.py."""
     rows, width = gate.shape
-    q = _rows.quantised(rows, width, QFormat.MXFP8, gate.device)
+    q = activations.quantised(rows, width, QFormat.MXFP8, gate.device)
     native.run("swiglu_quant", gate, up, weight, q.data, q.scale, rows, width, limit)
     return q
 

@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from tandem.backends.cuda.kernels import _entries
+from tandem.accelerator.caches import require_canonical
 from tandem.backends.cuda.kernels._attention import LOG2E, merge_factors, share, weigh
 from tandem.backends.cuda.kernels._codec import sf_offset
 from tandem.backends.cuda.kernels._rows import encode, rotate
@@ -227,11 +227,11 @@ def attend(
     target: Tensor | QTensor,
 ) -> None:
     """Write the attention of q, rotated before and after where there are angles, into `target`."""
-    _entries.require(op, window)
+    require_canonical(op, window)
     if main is None or main_slots is None:
         main = main_slots = None
     else:
-        _entries.require(op, main)
+        require_canonical(op, main)
     rows, heads, dim = q.shape
     widths = window_slots.shape[1], 0 if main_slots is None else main_slots.shape[1]
     first, chunks = chunk_counts(window_slots, main_slots)

@@ -6,19 +6,6 @@ import triton
 import triton.language as tl
 
 from tandem.backends.cuda.kernels._rows import decode, encode
-from tandem.contract.types import CANONICAL, KVCache
-from tandem.errors import LayoutError
-
-
-def require(op: str, cache: KVCache) -> None:
-    """Raise LayoutError unless the memory of a cache is canonical."""
-    if cache.memory_layout != CANONICAL:
-        raise LayoutError(
-            f"'{op}' got a cache it does not read",
-            where=f"op '{op}', {cache.layout.kind.value} cache",
-            why=f"its memory layout is '{cache.memory_layout}', kernels of backend 'cuda' use '{CANONICAL}'",
-            fix="allocate it with kv_alloc() of this backend",
-        )
 
 
 @triton.jit

@@ -18,9 +18,9 @@ import triton
 import triton.language as tl
 from triton import next_power_of_2
 
+from tandem.accelerator.caches import require_canonical
 from tandem.backends.cuda.kernels._paging import look_up
-from tandem.contract.types import CANONICAL, KVCache, QFormat, QTensor
-from tandem.errors import LayoutError
+from tandem.contract.types import KVCache, QFormat, QTensor
 
 Tensor = torch.Tensor
 LEAST_COLUMNS, LEAST_DEPTH = 16, 128  # of a block-scaled product
@@ -116,14 +116,7 @@ def score(key, key_scale, query, query_scale, weight, ROWS: tl.constexpr, HEADS:
 def shape(q: QTensor, w: Tensor, cache: KVCache, op: str) -> dict[str, int]:
     """Compile-time sizes: heads and dim, and what a block-scaled product pads them to."""
     q.require(op, QFormat.MXFP4)
-    fmt, layout = cache.layout.fmt, cache.memory_layout
-    if fmt is not QFormat.MXFP4 or layout != CANONICAL:
-        raise LayoutError(
-            f"'{op}' got a cache it does not read",
-            where=f"op '{op}', {cache.layout.kind.value} cache",
-            why=f"it is {fmt.value} in layout '{layout}', the op reads mxfp4 in '{CANONICAL}'",
-            fix="allocate the index cache with kv_alloc of this backend",
-        )
+    require_canonical(op, cache, QFormat.MXFP4)
     heads, dim = w.shape[1], cache.layout.dim
     padded = {"PAD": max(LEAST_COLUMNS, next_power_of_2(heads)), "WIDE": max(LEAST_DEPTH, next_power_of_2(dim))}
     entry = {"BLOCK_ENTRIES": cache.layout.block_entries, "ENTRY": cache.layout.entry_bytes}

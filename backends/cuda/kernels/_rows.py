@@ -10,7 +10,6 @@ import torch
 import triton
 import triton.language as tl
 
-from tandem.backends.cuda import activations
 from tandem.backends.cuda.kernels._codec import (
     e2m1_decode,
     e4m3_decode,
@@ -60,16 +59,6 @@ def warps(rows: int, columns: int) -> int:
 def grid(tensor_rows: int, width: int, split: tuple[int, int]) -> tuple[int, int]:
     """Programs along rows and columns."""
     return -(-tensor_rows // split[0]), -(-width // split[1])
-
-
-def quantised(rows: int, width: int, fmt: QFormat, device: torch.device) -> QTensor:
-    """A quantised tensor as this backend's ops exchange it, its bytes anything."""
-    if fmt is QFormat.MXFP8:
-        return activations.empty(rows, width, device)
-    activations.check_groups(width, fmt)
-    data = torch.empty((rows, width // 2), dtype=torch.uint8, device=device)
-    scale = torch.empty((rows, width // fmt.group), dtype=torch.uint8, device=device)
-    return QTensor(data, scale, fmt, (rows, width))
 
 
 def targets(q: QTensor) -> tuple[torch.Tensor, torch.Tensor]:

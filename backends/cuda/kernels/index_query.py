@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.backends.cuda import activations
 from tandem.backends.cuda.kernels import _rows
 from tandem.backends.cuda.kernels._rows import place, rotate, store_quantised
 from tandem.backends.cuda.launch import launch
@@ -39,7 +40,7 @@ def _index_query(
 def index_query(x: Tensor, heads: int, cos_sin: Tensor) -> QTensor:
     """See core/ops/index_query.py."""
     rows, width = x.shape
-    q = _rows.quantised(rows, width, QFormat.MXFP4, x.device)
+    q = activations.quantised(rows, width, QFormat.MXFP4, x.device)
     split = _rows.tile(width)
     shape = (width, width // heads, cos_sin.shape[1], *split)
     launch(_index_query, _rows.grid(rows, width, split), x, cos_sin, *_rows.targets(q), rows, *shape)

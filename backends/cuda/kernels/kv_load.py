@@ -8,7 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-from tandem.backends.cuda.kernels import _entries, _rows
+from tandem.accelerator.caches import require_canonical
+from tandem.backends.cuda.kernels import _rows
 from tandem.backends.cuda.kernels._entries import load_entries
 from tandem.backends.cuda.kernels._rows import place
 from tandem.backends.cuda.launch import launch
@@ -28,7 +29,7 @@ def _kv_load(cache, slots, x, rows, FMT: tl.constexpr, DIM: tl.constexpr, R: tl.
 
 def kv_load(cache: KVCache, slots: Tensor) -> Tensor:
     """See core/ops/kv_load.py."""
-    _entries.require("kv_load", cache)
+    require_canonical("kv_load", cache)
     dim, rows = cache.layout.dim, slots.numel()
     x = torch.empty((*slots.shape, dim), dtype=torch.bfloat16, device=slots.device)
     split = _rows.whole(dim)

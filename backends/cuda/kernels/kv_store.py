@@ -8,7 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-from tandem.backends.cuda.kernels import _entries, _rows
+from tandem.accelerator.caches import require_canonical
+from tandem.backends.cuda.kernels import _rows
 from tandem.backends.cuda.kernels._entries import store_entries
 from tandem.backends.cuda.kernels._rows import place
 from tandem.backends.cuda.launch import launch
@@ -28,7 +29,7 @@ def _kv_store(x, cache, slots, rows, FMT: tl.constexpr, DIM: tl.constexpr, R: tl
 
 def kv_store(x: Tensor, cache: KVCache, slots: Tensor) -> None:
     """See core/ops/kv_store.py."""
-    _entries.require("kv_store", cache)
+    require_canonical("kv_store", cache)
     rows, dim = x.shape
     split = _rows.whole(dim)
     launch(_kv_store, _rows.grid(rows, dim, split), x, cache.data, slots, rows, cache.layout.fmt.value, dim, *split)

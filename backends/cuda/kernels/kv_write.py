@@ -8,7 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-from tandem.backends.cuda.kernels import _entries, _rows
+from tandem.accelerator.caches import require_canonical
+from tandem.backends.cuda.kernels import _rows
 from tandem.backends.cuda.kernels._entries import store_entries
 from tandem.backends.cuda.kernels._rows import normalise, place, rotate
 from tandem.backends.cuda.launch import launch
@@ -46,7 +47,7 @@ def _kv_write(
 
 def kv_write(x: Tensor, norm_weight: Tensor, eps: float, cos_sin: Tensor, cache: KVCache, slots: Tensor) -> Tensor:
     """See core/ops/kv_write.py."""
-    _entries.require("kv_write", cache)
+    require_canonical("kv_write", cache)
     rows, dim = x.shape
     normed = torch.empty_like(x)
     split = _rows.whole(dim)

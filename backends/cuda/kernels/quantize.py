@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.backends.cuda import activations
 from tandem.backends.cuda.kernels import _rows
 from tandem.backends.cuda.kernels._rows import place, store_quantised
 from tandem.backends.cuda.launch import launch
@@ -27,7 +28,7 @@ def _quantize(x, codes, scales, rows, FMT: tl.constexpr, WIDTH: tl.constexpr, R:
 def quantize(x: Tensor, fmt: QFormat) -> QTensor:
     """See core/ops/quantize.py."""
     rows, width = x.shape
-    q = _rows.quantised(rows, width, fmt, x.device)
+    q = activations.quantised(rows, width, fmt, x.device)
     split = _rows.tile(width)
     launch(_quantize, _rows.grid(rows, width, split), x, *_rows.targets(q), rows, fmt.value, width, *split)
     return q

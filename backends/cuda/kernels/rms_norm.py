@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.backends.cuda import activations
 from tandem.backends.cuda.kernels import _rows
 from tandem.backends.cuda.kernels._rows import inverse_size, place, store_quantised
 from tandem.backends.cuda.launch import launch
@@ -57,7 +58,7 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float, quant: bool) -> tuple
     """See core/ops/rms_norm.py."""
     rows, width = x.shape
     y = torch.empty_like(x)
-    yq = _rows.quantised(rows, width, QFormat.MXFP8, x.device) if quant else None
+    yq = activations.quantised(rows, width, QFormat.MXFP8, x.device) if quant else None
     codes, scales = (None, None) if yq is None else _rows.targets(yq)
     columns, parts = _rows.parts(width)
     tensors = (x, weight, y, codes, scales)

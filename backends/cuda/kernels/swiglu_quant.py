@@ -8,6 +8,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tandem.backends.cuda import activations
 from tandem.backends.cuda.kernels import _rows
 from tandem.backends.cuda.kernels._rows import place, store_quantised
 from tandem.backends.cuda.launch import launch
@@ -35,7 +36,7 @@ def _swiglu_quant(gate, up, weight, codes, scales, rows, limit, WIDTH: tl.conste
 def swiglu_quant(gate: Tensor, up: Tensor, limit: float, weight: Tensor | None = None) -> QTensor:
     """See core/ops/swiglu_quant.py."""
     rows, width = gate.shape
-    q = _rows.quantised(rows, width, QFormat.MXFP8, gate.device)
+    q = activations.quantised(rows, width, QFormat.MXFP8, gate.device)
     split = _rows.tile(width)
     programs = _rows.grid(rows, width, split)
     launch(_swiglu_quant, programs, gate, up, weight, *_rows.targets(q), rows, limit, width, *split)
