@@ -80,7 +80,7 @@ $(INSTALLED): $(INSTALL_INPUTS)
 	@mkdir -p build && touch $@ $(NATIVE)
 
 # The installation compiles the kernels; this compiles them again after a change.
-$(NATIVE): $(wildcard csrc/cpu/* csrc/include/*) | $(INSTALLED)
+$(NATIVE): $(wildcard csrc/cpu/* csrc/cpu/ops/* csrc/include/* csrc/build_cpu.py) | $(INSTALLED)
 	@echo "==> compiling the native kernels"
 	@.venv/bin/python setup.py --quiet build_native --inplace
 	@mkdir -p build && touch $@

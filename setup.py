@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import Command, Distribution, find_packages, setup
@@ -22,46 +21,24 @@ ROOT = Path(__file__).parent
 LIBRARY = "libtandem_cpu.so"
 WHY_ABSENT = "libtandem_cpu.absent.txt"
 ROOTS = {"tandem": "core", "tandem.backends": "backends"}
-FLAGS = [
-    "-std=c++17",
-    "-O3",
-    "-fPIC",
-    "-shared",
-    "-fvisibility=hidden",
-    "-fno-exceptions",
-    "-fno-rtti",
-    # Results must not depend on what a compiler likes to fuse; the other two cost nothing in
-    # accuracy and let it vectorise selections and square roots.
-    "-ffp-contract=off",
-    "-fno-trapping-math",
-    "-fno-math-errno",
-    "-Wall",
-    "-Wextra",
-    "-Wno-psabi",
-    "-Wl,--as-needed",
-]
+sys.path.insert(0, str(ROOT / "csrc"))
+
+from build_cpu import compile_library, find_compiler  # noqa: E402
 
 
 def compile_native(target: Path) -> str:
     """Compile csrc/cpu into ``target``; returns why that was not possible, or an empty string."""
     if os.environ.get("TANDEM_NO_NATIVE", "0") not in ("", "0"):
         return "TANDEM_NO_NATIVE was set at build time"
-    candidates = [os.environ.get("CXX", ""), "c++", "g++", "clang++"]
-    compiler = next((c for c in candidates if c and shutil.which(shlex.split(c)[0])), None)
+    compiler = find_compiler()
     if compiler is None:
         return "no C++ compiler (CXX, c++, g++, clang++) was found at build time"
-    sources = sorted(str(p) for p in (ROOT / "csrc" / "cpu").glob("*.cpp"))
-    extra = shlex.split(os.environ.get("CXXFLAGS", ""))
-    partial = target.with_suffix(".part")
-    command = [*shlex.split(compiler), *FLAGS, *extra, "-I", str(ROOT / "csrc" / "include"), *sources]
-    result = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True)
-    if result.returncode != 0:
-        partial.unlink(missing_ok=True)
-        print(result.stderr)
-        errors = [line for line in result.stderr.splitlines() if "error" in line] or ["no message"]
-        return f"the C++ compiler {compiler} failed at build time: {errors[0]}"
-    partial.replace(target)  # never a half-written library, and never one changed under a running process
-    return ""
+    message = compile_library(target, compiler, extra=shlex.split(os.environ.get("CXXFLAGS", "")))
+    if not message:
+        return ""
+    print(message)
+    errors = [line for line in message.splitlines() if "error" in line] or ["no message"]
+    return f"the C++ compiler {compiler} failed at build time: {errors[0]}"
 
 
 class BuildNative(Command):

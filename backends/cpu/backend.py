@@ -1,30 +1,31 @@
-"""The CPU backend: plain torch with native kernels where they are built."""
+"""The CPU backend: native kernels, or plain torch where that is asked for."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-from tandem.backends.cpu import ops, weights
-from tandem.backends.cpu.native import native_library, native_status
-from tandem.contract.backend import Array
-from tandem.contract.capabilities import Capabilities, MemoryInfo, OpCap, Probe
+from tandem.accelerator.kernels import launchers, records
+from tandem.backends.cpu import activations, kernels, native, recording, weights
+from tandem.contract.backend import Array, Backend, Graph
+from tandem.contract.capabilities import Capabilities, MemoryInfo, Probe
 from tandem.contract.devices import check_index
 from tandem.contract.host_memory import CanonicalCaches, HostArray, allocate, copy_in, copy_out
 from tandem.contract.opspec import CONTRACT_VERSION, OpFunction
 from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, QTensor, WeightKind
 from tandem.errors import ConfigError
 
-LINEAR_WEIGHTS = frozenset({"bf16", "f32", "fp8_block32", "mxfp4"})
-
 
 class CpuBackend(CanonicalCaches):
     """Host memory, torch's thread pool, one device.
 
-    Options: ``native`` (default True): use the native kernels where they are built; False runs composites alone.
+    Options: ``native`` (default True): run the native kernels; False runs composites alone, which are slow.
+
+    Raises:
+        BackendLoadError: native kernels are wanted and not built.
     """
 
     name = "cpu"
@@ -32,30 +33,27 @@ class CpuBackend(CanonicalCaches):
 
     def __init__(self, use_native: bool) -> None:
         self.device = torch.device("cpu")
-        native = native_library() if use_native else None
-        self._ops = ops.implementations(native)
-        self._native_note = "native kernels" if native is not None else "composites only"
-        op_caps = {name: OpCap("fused") for name in self._ops}
-        held = frozenset({weights.LAYOUT})
-        op_caps["linear"] = OpCap("fused", {"w": LINEAR_WEIGHTS, "x": frozenset({"bf16", "mxfp8"}), "layout": held})
-        op_caps["group_linear"] = OpCap("fused", {"w": frozenset({"fp8_block32"}), "layout": held})
-        op_caps["grouped_linear"] = OpCap("fused", {"w": frozenset({"mxfp4", "fp8_block32"}), "layout": held})
+        self._library = native.library() if use_native else None
+        self._ops: dict[str, OpFunction] = launchers(kernels) if use_native else {}
+        self._native_note = "native kernels" if use_native else "composites only"
+        self._memory: recording.Memory | None = None
         self._caps = Capabilities(
             contract=CONTRACT_VERSION,
             formats=frozenset(f.value for f in QFormat),
-            ops=op_caps,
+            ops=records(self._ops, {}, {}),
             batch_invariant=True,
-            graphs=False,
+            # Who wraps ops wants to see every call.
+            graphs=use_native and type(self).wrap_op is Backend.wrap_op,
             notes=self._native_note,
         )
 
     @classmethod
     def probe(cls) -> Probe:
         """A CPU is always there; the facts say whether the native kernels are."""
-        status = native_status()
+        status = native.native_status()
         threads = "torch's OpenMP threads" if status.parallel else "one thread"
-        kernels = f"{status.isa}, {threads}" if status.available else f"none, composites only: {status.reason}"
-        return Probe(True, "host processor", {"machine": platform.machine(), "native": kernels}, accelerator=False)
+        found = f"{status.isa}, {threads}" if status.available else f"none: {status.reason}"
+        return Probe(True, "host processor", {"machine": platform.machine(), "native": found}, accelerator=False)
 
     @classmethod
     def open(cls, device_id: int, options: Mapping[str, Any]) -> CpuBackend:
@@ -76,7 +74,7 @@ class CpuBackend(CanonicalCaches):
 
     @property
     def caps(self) -> Capabilities:
-        """Capabilities; everything is batch-invariant, nothing is captured."""
+        """Capabilities; everything is batch-invariant."""
         return self._caps
 
     def fingerprint(self) -> dict[str, str]:
@@ -88,7 +86,7 @@ class CpuBackend(CanonicalCaches):
             "torch": torch.__version__,
             "threads": str(torch.get_num_threads()),
             "kernels": self._native_note,
-            "isa": native_status().isa,
+            "isa": native.native_status().isa,
         }
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -120,7 +118,7 @@ class CpuBackend(CanonicalCaches):
         """Work is done when a call returns."""
 
     def pack_weight(self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
-        """Matrices become bf16; the Engram table stays mapped."""
+        """As stored; the Engram table stays mapped."""
         return weights.pack(kind, weight, shape)
 
     def unpack_weight(self, weight: PackedWeight) -> CanonicalWeight:
@@ -128,16 +126,28 @@ class CpuBackend(CanonicalCaches):
         return weights.unpack(weight)
 
     def to_canonical(self, q: QTensor) -> QTensor:
-        """Codes and scales, row-major."""
-        return ops.to_canonical(q)
+        """Codes and scales, row-major, as they are."""
+        return activations.canonical("to_canonical", q)
 
     def from_canonical(self, q: QTensor) -> QTensor:
-        """mxfp8 as f32 values."""
-        return ops.from_canonical(q)
+        """The kernels read canonical codes and scales."""
+        return activations.canonical("from_canonical", q)
 
     def implementation(self, op: str) -> OpFunction | None:
-        """Own implementations of ``ops.py``; None elsewhere."""
+        """The launcher of the native kernel; None where there is none."""
         return self._ops.get(op)
+
+    def capture(self, function: Callable[[], Any]) -> Graph:
+        """Write down the kernels that one call of ``function`` starts; nothing runs.
+
+        Raises:
+            KernelError: something else than kernels would compute.
+        """
+        if self._library is None:
+            return super().capture(function)
+        if self._memory is None:
+            self._memory = recording.Memory()
+        return recording.record(self._library, self._memory, function)
 
 
 BACKEND = CpuBackend

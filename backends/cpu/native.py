@@ -1,14 +1,17 @@
-"""The native kernels of the CPU backend, loaded through the C ABI of ``csrc/include/tandem.h``.
+"""The native kernels, loaded through the C ABI of ``csrc/include/tandem.h``.
 
-The library is an optional part of an installation: without a C++ compiler at build time it is
-absent, and the backend then runs the plain-torch composites alone.  Nothing here raises when it is
-missing; ``native_status`` says why, for ``tandem doctor``.
+A launcher calls ``run("rms_norm", x, None, y, rows, width, eps)``: torch tensors where the entry takes pointers, None
+for NULL, then sizes and numbers.  What an entry takes is not written down here: the library tells it, and every call is
+checked against that.  While a step is recorded a call is written down and does not run.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,44 +19,43 @@ from typing import Any
 
 import cffi
 import torch
-from torch import Tensor
 
-from tandem.errors import LayoutError, TandemError
+from tandem.errors import BackendLoadError, LayoutError, TandemError
 
-ABI_MAJOR = 1
+Tensor = torch.Tensor
+ABI_MAJOR = 2
 LIBRARY_PATH = Path(__file__).parent / "libtandem_cpu.so"
 # Written by the build beside a library that it could not make.
 WHY_ABSENT = "libtandem_cpu.absent.txt"
 
-# The declarations of tandem.h with tensor pointers as integers, because Tensor.data_ptr() gives
-# integers and converting each one would cost more than a small kernel does.
 CDEF = """
+typedef int32_t (*tandem_entry_fn)(const uint8_t *words);
+typedef struct tandem_entry { const char *name; const char *signature; tandem_entry_fn run; } tandem_entry;
 typedef struct tandem_api {
-  uint32_t size;
-  uint32_t major;
-  uint32_t minor;
-  uint32_t parallel;
-  const char *(*isa)(void);
+  uint32_t size; uint32_t major; uint32_t minor; uint32_t parallel;
+  const char *isa;
+  const tandem_entry *entries;
   const char *(*status_string)(int32_t status);
-  int32_t (*hc_mix)(uintptr_t trunk, uintptr_t fn, uintptr_t base, uintptr_t scale,
-                    int64_t T, int64_t m, int64_t H, float norm_eps, float hc_eps, int32_t iters,
-                    uintptr_t pre, uintptr_t post, uintptr_t comb);
-  int32_t (*quantize_fp8_g32)(uintptr_t x, int32_t x_dtype, int64_t T, int64_t N, uintptr_t codes,
-                              uintptr_t scales);
-  int32_t (*fake_quant_fp8_g32)(uintptr_t x, int32_t x_dtype, int64_t T, int64_t N, uintptr_t y,
-                                uintptr_t scales);
-  int32_t (*quantize_fp4_g32)(uintptr_t x, int64_t T, int64_t N, uintptr_t packed,
-                              uintptr_t scales);
-  int32_t (*quantize_nvfp4_g16)(uintptr_t x, int64_t T, int64_t N, uintptr_t packed,
-                                uintptr_t scales);
+  int32_t (*replay)(const tandem_entry_fn *entries, const int64_t *offsets, const uint8_t *words, int64_t count,
+                    int64_t *failed);
 } tandem_api;
 const tandem_api *tandem_get_api(uint32_t major);
 """
 
-_X_DTYPE = {torch.bfloat16: 0, torch.float32: 1}
+# Types of arrays by the letter of a pointer; formats of one byte are codes.
+_ARRAYS: dict[str, frozenset[torch.dtype]] = {
+    "b": frozenset({torch.uint8, torch.float8_e4m3fn, torch.float8_e8m0fnu, torch.bool, torch.int8}),
+    "h": frozenset({torch.bfloat16}),
+    "i": frozenset({torch.int32}),
+    "u": frozenset({torch.uint32, torch.int32}),
+    "l": frozenset({torch.int64}),
+    "f": frozenset({torch.float32}),
+    "d": frozenset({torch.float64}),
+}
+_NUMBERS = {"I": (int, "q"), "F": (float, "d")}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class NativeStatus:
     """What became of the native library.
 
@@ -72,135 +74,176 @@ class NativeStatus:
     parallel: bool
 
 
-class NativeLibrary:
-    """The loaded kernels, one method each; ``tandem.h`` holds the full contract.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kernel.
 
-    Every method allocates its outputs, takes contiguous CPU tensors and raises ``LayoutError`` for
-    anything else.  A row's result does not depend on the other rows or on the thread count.
+    Args:
+        name: of the op, mostly.
+        signature: letters of ``tandem.h``.
+        function: its C function.
+        words: packs its arguments.
     """
 
+    name: str
+    signature: str
+    function: Any
+    words: struct.Struct
+
+
+class NativeLibrary:
+    """The loaded kernels."""
+
     def __init__(self, ffi: cffi.FFI, handle: Any, api: Any) -> None:
-        self._ffi, self._handle, self._api = ffi, handle, api
-        self.isa: str = ffi.string(api.isa()).decode()
+        self.ffi, self._handle, self.api = ffi, handle, api  # the handle keeps the library loaded
+        self.isa = _text(ffi, api.isa)
         self.parallel = bool(api.parallel)
-        self._hc_mix = api.hc_mix
-        self._quantize_fp8_g32 = api.quantize_fp8_g32
-        self._fake_quant_fp8_g32 = api.fake_quant_fp8_g32
-        self._quantize_fp4_g32 = api.quantize_fp4_g32
-        self._quantize_nvfp4_g16 = api.quantize_nvfp4_g16
+        self.entries: dict[str, Entry] = {}
+        index = 0
+        while api.entries[index].name != ffi.NULL:
+            found = api.entries[index]
+            name, signature = _text(ffi, found.name), _text(ffi, found.signature)
+            form = "=" + "".join(_NUMBERS[letter][1] if letter in _NUMBERS else "Q" for letter in signature)
+            self.entries[name] = Entry(name, signature, found.run, struct.Struct(form))
+            index += 1
+        self._recording = threading.local()
 
-    def hc_mix(
-        self,
-        trunk: Tensor,
-        fn: Tensor,
-        base: Tensor,
-        scale: Tensor,
-        norm_eps: float,
-        hc_eps: float,
-        iters: int,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Mixing coefficients of the multi-stream residual.
+    def run(self, name: str, *arguments: Tensor | int | float | None) -> None:
+        """Call an entry, or write the call down where this thread records.
 
-        Args:
-            trunk: bf16 [T, m, H], the residual streams.
-            fn: f32 [m*m + 2m, m*H]; base: f32 [m*m + 2m]; scale: f32 [3].
-            norm_eps: added to the mean square; hc_eps: added to pre, comb and the Sinkhorn sums.
-            iters: Sinkhorn iterations, at least 1.
-
-        Returns:
-            pre f32 [T, m], post f32 [T, m], comb f32 [T, m, m].
+        Raises:
+            LayoutError: the arguments are not what the entry takes.
         """
-        shape = trunk.shape
-        if len(shape) != 3 or trunk.dtype is not torch.bfloat16 or not trunk.is_contiguous():
-            raise _layout_error("hc_mix", "trunk", trunk, "contiguous bf16 [T, m, H]")
-        rows, m, width = shape
-        mixes = m * m + 2 * m
-        _check_f32("hc_mix", "fn", fn, (mixes, m * width))
-        _check_f32("hc_mix", "base", base, (mixes,))
-        _check_f32("hc_mix", "scale", scale, (3,))
-        pre, post, comb = base.new_empty(rows, m), base.new_empty(rows, m), base.new_empty(rows, m, m)
-        status = self._hc_mix(
-            trunk.data_ptr(), fn.data_ptr(), base.data_ptr(), scale.data_ptr(),
-            rows, m, width, norm_eps, hc_eps, iters,
-            pre.data_ptr(), post.data_ptr(), comb.data_ptr(),
-        )  # fmt: skip
+        entry = self.entries.get(name)
+        if entry is None:
+            raise _stale(name)
+        words = _words(entry, arguments)
+        recorder: Recorder | None = getattr(self._recording, "recorder", None)
+        if recorder is not None:
+            recorder.add(entry, words, arguments)
+            return
+        status = entry.function(words)
         if status:
-            raise self._status_error("hc_mix", status, trunk)
-        return pre, post, comb
+            raise self.error(name, status, _shapes([value for value in arguments if isinstance(value, Tensor)]))
 
-    def quantize_fp8_g32(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x bf16 or f32 [..., N] to e4m3 codes u8 [..., N] and ue8m0 scales u8 [..., N/32]."""
-        rows, n = _rows("quantize_fp8_g32", x, 32)
-        codes = torch.empty(*x.shape, dtype=torch.uint8)
-        scales = torch.empty(*x.shape[:-1], n // 32, dtype=torch.uint8)
-        status = self._quantize_fp8_g32(
-            x.data_ptr(), _X_DTYPE[x.dtype], rows, n, codes.data_ptr(), scales.data_ptr()
-        )
-        if status:
-            raise self._status_error("quantize_fp8_g32", status, x)
-        return codes, scales
+    def record(self, recorder: Recorder | None) -> None:
+        """Let this thread's calls be written down, or run again (None)."""
+        self._recording.recorder = recorder
 
-    def fake_quant_fp8_g32(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """As `quantize_fp8_g32`, with the represented values f32 [..., N] in place of the codes."""
-        rows, n = _rows("fake_quant_fp8_g32", x, 32)
-        y = torch.empty(*x.shape, dtype=torch.float32)
-        scales = torch.empty(*x.shape[:-1], n // 32, dtype=torch.uint8)
-        status = self._fake_quant_fp8_g32(
-            x.data_ptr(), _X_DTYPE[x.dtype], rows, n, y.data_ptr(), scales.data_ptr()
-        )
-        if status:
-            raise self._status_error("fake_quant_fp8_g32", status, x)
-        return y, scales
-
-    def quantize_fp4_g32(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x bf16 [..., N] to packed e2m1 u8 [..., N/2] and ue8m0 scales u8 [..., N/32]."""
-        return self._quantize_fp4("quantize_fp4_g32", self._quantize_fp4_g32, x, 32)
-
-    def quantize_nvfp4_g16(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x bf16 [..., N] to packed e2m1 u8 [..., N/2] and e4m3 scales u8 [..., N/16]."""
-        return self._quantize_fp4("quantize_nvfp4_g16", self._quantize_nvfp4_g16, x, 16)
-
-    def _quantize_fp4(self, op: str, kernel: Any, x: Tensor, group: int) -> tuple[Tensor, Tensor]:
-        if x.dtype is not torch.bfloat16:
-            raise _layout_error(op, "x", x, "bf16")
-        rows, n = _rows(op, x, group)
-        packed = torch.empty(*x.shape[:-1], n // 2, dtype=torch.uint8)
-        scales = torch.empty(*x.shape[:-1], n // group, dtype=torch.uint8)
-        status = kernel(x.data_ptr(), rows, n, packed.data_ptr(), scales.data_ptr())
-        if status:
-            raise self._status_error(op, status, x)
-        return packed, scales
-
-    def _status_error(self, op: str, status: int, x: Tensor) -> TandemError:
+    def error(self, name: str, status: int, shapes: str) -> TandemError:
+        """The error of a status; ``shapes``: of the arrays that were passed."""
         return LayoutError(
-            f"the native kernel {op} refused its arguments",
-            where=f"{op}, first tensor {tuple(x.shape)} {x.dtype}",
-            why=self._ffi.string(self._api.status_string(status)).decode(),
-            fix="check the shapes and scalars against the op's contract",
+            f"the native kernel '{name}' refused its arguments",
+            where=f"kernel '{name}'" + (f" on {shapes}" if shapes else ""),
+            why=_text(self.ffi, self.api.status_string(status)),
+            fix="check shapes and values against the op's contract and the comment in csrc/cpu/ops",
         )
 
 
-def _layout_error(op: str, name: str, tensor: Tensor, expected: str) -> LayoutError:
-    return LayoutError(
-        f"the native kernel {op} cannot read its tensor {name}",
-        where=f"{op}, {name} {tuple(tensor.shape)} {tensor.dtype} {tensor.stride()} on {tensor.device}",
-        why=f"it reads {expected} in host memory only",
-        fix="pass a contiguous tensor of that shape and dtype",
+class Recorder:
+    """Calls in order, to be run again as one.
+
+    Args:
+        library: whose entries are called.
+        keeps: whether an array at an address must be kept alive; of others somebody else keeps the memory.
+    """
+
+    def __init__(self, library: NativeLibrary, keeps: Callable[[int], bool]) -> None:
+        self._library, self._keeps = library, keeps
+        self._kept: list[Tensor] = []
+        self._calls: list[tuple[Entry, str]] = []
+        self._words = bytearray()
+        self._offsets: list[int] = []
+        self._frozen: tuple[Any, Any, Any, Any] | None = None
+
+    def add(self, entry: Entry, words: bytes, arguments: tuple[Any, ...]) -> None:
+        """Write a call down."""
+        arrays = [value for value in arguments if isinstance(value, Tensor)]
+        self._kept += [array for array in arrays if self._keeps(array.data_ptr())]
+        self._calls.append((entry, _shapes(arrays)))
+        self._offsets.append(len(self._words))
+        self._words += words
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def replay(self) -> None:
+        """Run the calls in order, by one native call.
+
+        Raises:
+            LayoutError: a kernel refused its arguments; those before it have run.
+        """
+        ffi, api = self._library.ffi, self._library.api
+        if self._frozen is None:
+            functions = ffi.new("tandem_entry_fn[]", [entry.function for entry, _ in self._calls])
+            offsets, words = ffi.new("int64_t[]", self._offsets), ffi.new("uint8_t[]", bytes(self._words))
+            self._frozen = functions, offsets, words, ffi.new("int64_t *")
+        functions, offsets, words, failed = self._frozen
+        status = api.replay(functions, offsets, words, len(self._calls), failed)
+        if status:
+            entry, shapes = self._calls[failed[0]]
+            raise self._library.error(entry.name, status, shapes)
+
+
+def _words(entry: Entry, arguments: tuple[Any, ...]) -> bytes:
+    """What C gets for the arguments."""
+    if len(arguments) != len(entry.signature):
+        raise _refused(entry.name, f"{len(arguments)} arguments were passed; it takes '{entry.signature}'")
+    values: list[Any] = []
+    for letter, value in zip(entry.signature, arguments, strict=True):
+        if value is None and letter in _ARRAYS:
+            values.append(0)
+        elif isinstance(value, Tensor):
+            if value.dtype not in _ARRAYS.get(letter, ()) or not value.is_contiguous() or value.device.type != "cpu":
+                raise _unfit(entry, len(values), value)
+            values.append(value.data_ptr())
+        elif letter in _NUMBERS and isinstance(value, _NUMBERS[letter][0] if letter == "I" else (int, float)):
+            values.append(value)
+        else:
+            raise _unfit(entry, len(values), value)
+    try:
+        return entry.words.pack(*values)
+    except (struct.error, OverflowError) as error:
+        raise _refused(entry.name, f"a number is too large: {error}") from error
+
+
+def _unfit(entry: Entry, place: int, value: Any) -> LayoutError:
+    letter = entry.signature[place]
+    if letter in _NUMBERS:
+        wanted = _NUMBERS[letter][0].__name__
+    else:
+        wanted = f"a contiguous {' or '.join(sorted(str(dtype) for dtype in _ARRAYS[letter]))} array in host memory"
+    found = _shown(value) if isinstance(value, Tensor) else type(value).__name__
+    return _refused(entry.name, f"argument {place} is {found}, it takes {wanted}")
+
+
+def _shapes(arrays: list[Tensor]) -> str:
+    return ", ".join(_shown(array) for array in arrays)
+
+
+def _shown(tensor: Tensor) -> str:
+    strides = "" if tensor.is_contiguous() else f" with strides {tuple(tensor.stride())}"
+    place = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}{strides}{place}"
+
+
+def _refused(name: str, why: str) -> LayoutError:
+    fix = "pass what the comment in csrc/cpu/ops says"
+    return LayoutError("a kernel got arguments that it does not take", where=f"kernel '{name}'", why=why, fix=fix)
+
+
+def _stale(name: str) -> BackendLoadError:
+    return BackendLoadError(
+        f"the native library has no kernel '{name}'",
+        where=str(LIBRARY_PATH),
+        why="it was built from other sources than these",
+        fix="build it again: python setup.py build_native --inplace, or install Tandem again",
     )
 
 
-def _check_f32(op: str, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    if tensor.dtype is not torch.float32 or tensor.shape != shape or not tensor.is_contiguous():
-        raise _layout_error(op, name, tensor, f"contiguous f32 {shape}")
-
-
-def _rows(op: str, x: Tensor, group: int) -> tuple[int, int]:
-    """Number of rows and channels of an activation whose channels come in whole groups."""
-    shape = x.shape
-    n = shape[-1] if shape else 0
-    if n == 0 or n % group or x.dtype not in _X_DTYPE or not x.is_contiguous():
-        raise _layout_error(op, "x", x, f"contiguous bf16 or f32 [..., N] with N a multiple of {group}")
-    return x.numel() // n, n
+def _text(ffi: cffi.FFI, pointer: Any) -> str:
+    found: bytes = ffi.string(pointer)
+    return found.decode()
 
 
 @cache
@@ -245,11 +288,29 @@ def _show_openmp_to_the_loader() -> None:
             continue
 
 
-def native_library() -> NativeLibrary | None:
-    """The native kernels, loaded at the first call; None when they are not available."""
-    return _load(LIBRARY_PATH)[0]
-
-
 def native_status() -> NativeStatus:
     """Whether the native kernels are available, and if not, why. Loads them at the first call."""
     return _load(LIBRARY_PATH)[1]
+
+
+@cache
+def library() -> NativeLibrary:
+    """The native kernels, loaded at the first call.
+
+    Raises:
+        BackendLoadError: they are not available.
+    """
+    found, status = _load(LIBRARY_PATH)
+    if found is None:
+        raise BackendLoadError(
+            "the native kernels of backend 'cpu' cannot be used",
+            where=str(status.path),
+            why=status.reason,
+            fix="install Tandem where a C++ compiler is, or choose the slow plain torch: backend option native=false",
+        )
+    return found
+
+
+def run(name: str, *arguments: Tensor | int | float | None) -> None:
+    """Call an entry; see `NativeLibrary.run`."""
+    library().run(name, *arguments)

@@ -1,50 +1,69 @@
-// The exported table of the CPU library.
-#include "common.h"
-#include "kernels.h"
+// The exported table: the entries compiled for the best instruction set that this machine has.
 #include "parallel.h"
+#include "tandem.h"
+
+// Filled in by the build: X(name, condition) for every instruction set, best first.
+#include "instruction_sets.inc"
 
 namespace tandem {
-namespace {
 
-const char *isa() {
-#if TANDEM_MULTIVERSION
-  // The same questions, in the same order, that the compiler's own dispatcher asks.
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4")) return "x86-64-v4";
-  if (__builtin_cpu_supports("x86-64-v3")) return "x86-64-v3";
-#endif
-  return "baseline";
-}
+#define X(name, condition)              \
+  namespace name {                      \
+  extern const tandem_entry kEntries[]; \
+  }
+TANDEM_INSTRUCTION_SETS(X)
+#undef X
+
+namespace {
 
 const char *status_string(int32_t status) {
   switch (status) {
     case TANDEM_OK:
       return "ok";
     case TANDEM_NULL_POINTER:
-      return "a tensor pointer is NULL";
-    case TANDEM_MISALIGNED:
-      return "a tensor pointer is not aligned to its element";
+      return "a pointer is NULL that may not be";
     case TANDEM_BAD_SHAPE:
       return "a dimension is negative, zero or not a multiple of the group size";
     case TANDEM_BAD_VALUE:
       return "a scalar argument is outside its range";
+    case TANDEM_BAD_INDEX:
+      return "an index in an array is out of range";
     default:
       return "unknown status code";
   }
 }
 
+int32_t replay(const tandem_entry_fn *entries, const int64_t *offsets, const uint8_t *words,
+               int64_t count, int64_t *failed) {
+  for (int64_t i = 0; i < count; ++i) {
+    if (const int32_t status = entries[i](words + offsets[i])) {
+      *failed = i;
+      return status;
+    }
+  }
+  return TANDEM_OK;
+}
+
+struct Choice {
+  const char *isa;
+  const tandem_entry *entries;
+};
+
+Choice choose() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+#endif
+#define X(name, condition) \
+  if (condition) return {#name, name::kEntries};
+  TANDEM_INSTRUCTION_SETS(X)
+#undef X
+}
+
+const Choice kChoice = choose();
+
 const tandem_api kApi = {
-    sizeof(tandem_api),
-    TANDEM_ABI_MAJOR,
-    TANDEM_ABI_MINOR,
-    parallel_available() ? 1u : 0u,
-    isa,
-    status_string,
-    hc_mix,
-    quantize_fp8_g32,
-    fake_quant_fp8_g32,
-    quantize_fp4_g32,
-    quantize_nvfp4_g16,
+    sizeof(tandem_api), TANDEM_ABI_MAJOR, TANDEM_ABI_MINOR, parallel_available() ? 1u : 0u,
+    kChoice.isa,        kChoice.entries,  status_string,    replay,
 };
 
 }  // namespace

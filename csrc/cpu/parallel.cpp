@@ -16,22 +16,21 @@ __attribute__((weak)) int omp_get_thread_num(void);
 namespace tandem {
 namespace {
 
-// About 0.1 ms of one core: below that, waking a second thread costs more than it brings.
-constexpr int64_t kWorthWaking = int64_t{1} << 20;
+// Some microseconds of one core: below that, starting a second thread, which spins between the
+// calls of a step, costs more than it brings.
+constexpr int64_t kWorthSplitting = int64_t{1} << 15;
 
 struct Team {
-  RowsFn fn;
-  const void *ctx;
-  int64_t rows;
+  ShareFn share;
+  const void *context;
+  int64_t count;
 };
 
 void run_share(void *data) {
   const Team &team = *static_cast<const Team *>(data);
   const int64_t threads = omp_get_num_threads(), id = omp_get_thread_num();
-  const int64_t share = (team.rows + threads - 1) / threads;
-  const int64_t begin = id * share < team.rows ? id * share : team.rows;
-  const int64_t end = begin + share < team.rows ? begin + share : team.rows;
-  if (begin < end) team.fn(team.ctx, begin, end);
+  const int64_t begin = team.count * id / threads, end = team.count * (id + 1) / threads;
+  if (begin < end) team.share(team.context, begin, end);
 }
 
 }  // namespace
@@ -40,14 +39,15 @@ bool parallel_available() {
   return GOMP_parallel && omp_get_max_threads && omp_get_num_threads && omp_get_thread_num;
 }
 
-void for_rows(int64_t rows, int64_t work_per_row, RowsFn fn, const void *ctx) {
-  const bool large = rows > 1 && rows >= kWorthWaking / (work_per_row + 1);
-  const int threads = large && parallel_available() ? omp_get_max_threads() : 1;
+void split(int64_t count, int64_t work, ShareFn share, const void *context) {
+  const bool large = count > 1 && count >= kWorthSplitting / (work + 1);
+  const int most = large && parallel_available() ? omp_get_max_threads() : 1;
+  const int64_t threads = most < count ? most : count;
   if (threads <= 1) {
-    fn(ctx, 0, rows);
+    if (count > 0) share(context, 0, count);
     return;
   }
-  Team team{fn, ctx, rows};
+  Team team{share, context, count};
   GOMP_parallel(run_share, &team, static_cast<unsigned>(threads), 0);
 }
 

@@ -1,18 +1,29 @@
-// Splits rows over the OpenMP threads that the host process already has.
+// Splitting a call's work over the threads of the OpenMP runtime that torch brings.
 #pragma once
 
 #include <cstdint>
 
 namespace tandem {
 
-// Works on rows [begin, end) of a call described by ctx.
-using RowsFn = void (*)(const void *ctx, int64_t begin, int64_t end);
+using ShareFn = void (*)(const void *context, int64_t begin, int64_t end);
 
-// True when an OpenMP runtime was visible at load time.
+// True where an OpenMP runtime is there to be shared.
 bool parallel_available();
 
-// Runs fn over [0, rows), in one thread unless the work (rows * work_per_row, in elementary
-// operations) is worth waking others. Rows are independent, so the split never changes a result.
-void for_rows(int64_t rows, int64_t work_per_row, RowsFn fn, const void *ctx);
+// Calls share(context, begin, end) for parts of [0, count) that together cover it, one part a
+// thread; on the calling thread alone where the work is not worth waking another. `work`:
+// elementary operations (or bytes moved) of one task.
+void split(int64_t count, int64_t work, ShareFn share, const void *context);
+
+// The same with a callable body(begin, end).
+template <typename Body>
+inline void parallel_for(int64_t count, int64_t work, const Body &body) {
+  split(
+      count, work,
+      [](const void *context, int64_t begin, int64_t end) {
+        (*static_cast<const Body *>(context))(begin, end);
+      },
+      &body);
+}
 
 }  // namespace tandem

@@ -1,20 +1,29 @@
 /* The C ABI between Tandem's Python side and a native kernel library.
  *
- * A library exports exactly one symbol, tandem_get_api. It hands out a table of function
- * pointers, so that a library can grow without breaking a caller that was built earlier:
+ * A library exports exactly one symbol, tandem_get_api. It hands out a table, so that a library can
+ * grow without breaking a caller that was built earlier:
  *
- *   - `major` changes when an existing entry changes meaning; a library that does not serve the
+ *   - `major` changes when something here changes meaning; a library that does not serve the
  *     requested major returns NULL.
- *   - `minor` changes when entries are appended; `size` is the size in bytes of the library's own
- *     table. A caller uses an entry only when it lies wholly inside `size`.
+ *   - `minor` changes when fields are appended; `size` is the size in bytes of the library's own
+ *     table. A caller uses a field only when it lies wholly inside `size`.
  *
- * Rules for every kernel entry:
+ * Every kernel is an entry with one form: it takes its arguments as 8-byte words, in order. So a
+ * step can be recorded as a flat list of calls and replayed by one call, without Python between.
+ * `signature` tells what an entry takes, one letter an argument:
+ *
+ *   pointers, NULL where the entry's comment allows it (the word is the address):
+ *     b  uint8_t    h  uint16_t (bf16)    i  int32_t    u  uint32_t    l  int64_t    f  float
+ *     d  double
+ *   numbers:
+ *     I  int64_t    F  double
+ *
+ * What the arguments mean stands in the entry's own file, csrc/cpu/ops/<entry>.cpp. For all of
+ * them:
  *
  *   - Tensors are dense and row-major. T counts rows; T = 0 is legal and touches nothing.
- *   - Pointers are aligned to their element (bf16: 2 bytes, f32: 4 bytes); this is checked.
- *     A pointer may be NULL only when T is 0.
  *   - Inputs are read only. Outputs are written completely and nothing beyond them is written.
- *     Outputs must not overlap inputs or each other; this is not checked.
+ *     Outputs must not overlap inputs or each other unless the entry says so; this is not checked.
  *   - The result of a row depends on that row and the shared operands only: not on T, on the
  *     neighbouring rows, on the number of threads or on the instruction set that was picked.
  *   - Nothing is allocated, thrown, printed or kept between calls. Calls may run concurrently.
@@ -28,6 +37,10 @@
  *   e2m1    sign, 2 exponent bits (bias 1), 1 mantissa bit: 0 0.5 1 1.5 2 3 4 6 and negatives.
  *           Two codes a byte, the even channel in the low nibble.
  *   ue8m0   one unsigned exponent byte b: 2^(b - 127); 255 is NaN.
+ *   mxfp8   codes e4m3, a ue8m0 scale for every 32 channels of a row.
+ *   mxfp4   codes e2m1, a ue8m0 scale for every 32 channels of a row.
+ *   nvfp4   codes e2m1, an e4m3 scale for every 16 channels of a row.
+ *   fp8_block32  codes e4m3, a ue8m0 scale for every block of 32 rows by 32 columns.
  *
  * Rounding of values is to nearest, ties to the even code, saturating at the largest finite value.
  * An infinity saturates too; it makes a power-of-two scale 2^127. */
@@ -40,21 +53,37 @@
 extern "C" {
 #endif
 
-#define TANDEM_ABI_MAJOR 1
+#define TANDEM_ABI_MAJOR 2
 #define TANDEM_ABI_MINOR 0
 
-/* Status codes of kernel entries. */
+/* Status codes of entries. */
 enum {
   TANDEM_OK = 0,
-  TANDEM_NULL_POINTER = 1, /* a tensor pointer is NULL though T > 0 */
-  TANDEM_MISALIGNED = 2,   /* a tensor pointer is not aligned to its element */
-  TANDEM_BAD_SHAPE = 3,    /* a dimension is negative, zero where it may not be, or not a multiple
+  TANDEM_NULL_POINTER = 1, /* a pointer is NULL that may not be */
+  TANDEM_BAD_SHAPE = 2,    /* a dimension is negative, zero where it may not be, or not a multiple
                               of the group size */
-  TANDEM_BAD_VALUE = 4     /* a scalar argument is outside its range */
+  TANDEM_BAD_VALUE = 3,    /* a scalar argument is outside its range */
+  TANDEM_BAD_INDEX = 4     /* an index in an array is out of range */
 };
 
-/* Element type of an activation given to the fp8 quantisers. */
-enum { TANDEM_BF16 = 0, TANDEM_F32 = 1 };
+/* Number formats where an entry takes one as an argument. */
+enum {
+  TANDEM_BF16 = 0,
+  TANDEM_F32 = 1,
+  TANDEM_MXFP8 = 2,
+  TANDEM_MXFP4 = 3,
+  TANDEM_NVFP4 = 4,
+  TANDEM_FP8_BLOCK32 = 5
+};
+
+/* words: as many 8-byte words as the signature has letters, at any alignment. */
+typedef int32_t (*tandem_entry_fn)(const uint8_t *words);
+
+typedef struct tandem_entry {
+  const char *name; /* NULL ends the list */
+  const char *signature;
+  tandem_entry_fn run;
+} tandem_entry;
 
 typedef struct tandem_api {
   uint32_t size;     /* sizeof(tandem_api) in the library */
@@ -63,76 +92,18 @@ typedef struct tandem_api {
   uint32_t parallel; /* 1 when large calls are split over OpenMP threads, else 0 */
 
   /* Name of the instruction set whose code runs on this machine; static storage. */
-  const char *(*isa)(void);
+  const char *isa;
+
+  /* All entries; static storage. */
+  const tandem_entry *entries;
 
   /* English text of a status code, never NULL; static storage. */
   const char *(*status_string)(int32_t status);
 
-  /* Mixing coefficients of the multi-stream residual, one set a row.
-   *
-   *   trunk  bf16 [T, m, H]          residual streams, flattened to K = m * H values a row
-   *   fn     f32  [m * m + 2m, K]    projection, rows: m for pre, m for post, m * m for comb
-   *   base   f32  [m * m + 2m]       offsets in the same order
-   *   scale  f32  [3]                factors of the pre, post and comb parts
-   *   pre    f32  [T, m]             out: sigmoid(mix * scale[0] + base) + hc_eps
-   *   post   f32  [T, m]             out: 2 * sigmoid(mix * scale[1] + base)
-   *   comb   f32  [T, m, m]          out: Sinkhorn-normalised softmax over the last dimension
-   *
-   * mix = (fn . x) / sqrt(mean(x^2) + norm_eps) with the mean over all K values.
-   * comb is softmax + hc_eps, then divided by (column sums + hc_eps), then iters - 1 times by
-   * (row sums + hc_eps) and by (column sums + hc_eps).
-   *
-   * All arithmetic is f32 without fused multiply-add. A sum over K runs in 16 lanes, lane l
-   * adding k = l, l + 16, ... in order; the lanes are then added as a tree, halves first
-   * (l with l + 8, + 4, + 2, + 1). Sums over m run in index order.
-   * NaN in a row of trunk makes that row's three outputs NaN and no other's.
-   * Ranges: 1 <= m <= 8, H >= 1, iters >= 1, norm_eps >= 0, hc_eps >= 0. */
-  int32_t (*hc_mix)(const uint16_t *trunk, const float *fn, const float *base, const float *scale,
-                    int64_t T, int64_t m, int64_t H, float norm_eps, float hc_eps, int32_t iters,
-                    float *pre, float *post, float *comb);
-
-  /* e4m3 codes with one ue8m0 scale for every 32 channels.
-   *
-   *   x       bf16 or f32 [T, N]     by x_dtype, TANDEM_BF16 or TANDEM_F32; N a multiple of 32
-   *   codes   u8 [T, N]              out
-   *   scales  u8 [T, N / 32]         out
-   *
-   * With a = max(max|x|, 1e-4) over the group, the scale is the least power of two s with
-   * a <= 448 s. The code is e4m3(x / s); the sign of zero is kept.
-   * A group that holds a NaN becomes 32 codes 0x7f and scale 255. */
-  int32_t (*quantize_fp8_g32)(const void *x, int32_t x_dtype, int64_t T, int64_t N, uint8_t *codes,
-                              uint8_t *scales);
-
-  /* As quantize_fp8_g32, but with the values that the codes represent instead of the codes:
-   * y f32 [T, N] = decode(code) * s, rounded once to f32 (inexact only at the ends of the f32
-   * range). A group that holds a NaN becomes 32 NaN and scale 255. */
-  int32_t (*fake_quant_fp8_g32)(const void *x, int32_t x_dtype, int64_t T, int64_t N, float *y,
-                                uint8_t *scales);
-
-  /* e2m1 codes with one ue8m0 scale for every 32 channels (index keys and queries).
-   *
-   *   x       bf16 [T, N]            N a multiple of 32
-   *   packed  u8 [T, N / 2]          out
-   *   scales  u8 [T, N / 32]         out
-   *
-   * With a = max(max|x|, 6 * 2^-126) over the group, the scale is the least power of two s with
-   * a <= 6 s. The code is e2m1(x / s); whatever rounds to zero gets code 0, never 8.
-   * A group that holds a NaN becomes codes 0 and scale 255, and so decodes to NaN. */
-  int32_t (*quantize_fp4_g32)(const uint16_t *x, int64_t T, int64_t N, uint8_t *packed,
-                              uint8_t *scales);
-
-  /* e2m1 codes with one e4m3 scale for every 16 channels (the main key-value cache).
-   *
-   *   x       bf16 [T, N]            N a multiple of 16
-   *   packed  u8 [T, N / 2]          out
-   *   scales  u8 [T, N / 16]         out
-   *
-   * With a = max(max|x|, 6 * 2^-9) over the group, the scale is s = e4m3(min(a / 6, 448)) and the
-   * code e2m1(x / s) with that rounded s; both divisions are true f32 divisions. Whatever rounds
-   * to zero gets code 0, never 8.
-   * A group that holds a NaN becomes codes 0 and scale 0x7f, and so decodes to NaN. */
-  int32_t (*quantize_nvfp4_g16)(const uint16_t *x, int64_t T, int64_t N, uint8_t *packed,
-                                uint8_t *scales);
+  /* Run recorded calls in order: call i is entries[i] with the words at words + offsets[i].
+   * Stops at the first status that is not TANDEM_OK, which it returns, and sets *failed to i. */
+  int32_t (*replay)(const tandem_entry_fn *entries, const int64_t *offsets, const uint8_t *words,
+                    int64_t count, int64_t *failed);
 } tandem_api;
 
 /* The library's table for an ABI major, or NULL when it does not serve that major. The table is

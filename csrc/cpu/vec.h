@@ -1,0 +1,112 @@
+// Sixteen lanes of numbers, as the compiler's vectors: one register with AVX-512, two or four
+// elsewhere.
+//
+// All instruction sets give the same bits: sources fix every order of summation, the build forbids
+// contraction to fused multiply-add, and what a set's own instructions do is the same arithmetic.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+// Helpers are inlined, so that they are compiled for the instruction set of what calls them.
+#define TANDEM_INLINE inline __attribute__((always_inline))
+
+namespace tandem::TANDEM_ISA {
+
+constexpr int kLanes = 16;
+
+typedef float Vec __attribute__((vector_size(kLanes * sizeof(float))));
+typedef uint32_t VecU32 __attribute__((vector_size(kLanes * sizeof(uint32_t))));
+typedef int32_t VecI32 __attribute__((vector_size(kLanes * sizeof(int32_t))));
+typedef uint16_t VecU16 __attribute__((vector_size(kLanes * sizeof(uint16_t))));
+
+TANDEM_INLINE uint32_t bits_of(float v) {
+  uint32_t b;
+  std::memcpy(&b, &v, sizeof b);
+  return b;
+}
+
+TANDEM_INLINE float float_of(uint32_t b) {
+  float v;
+  std::memcpy(&v, &b, sizeof v);
+  return v;
+}
+
+TANDEM_INLINE float widen(float v) { return v; }
+TANDEM_INLINE float widen(uint16_t v) { return float_of(static_cast<uint32_t>(v) << 16); }
+
+// f32 to bf16, to nearest, ties to even; NaN stays NaN.
+TANDEM_INLINE uint16_t narrow(float v) {
+  const uint32_t b = bits_of(v);
+  const uint32_t rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+  return static_cast<uint16_t>(v != v ? (b >> 16) | 0x40u : rounded);
+}
+
+TANDEM_INLINE Vec splat(float v) { return Vec{} + v; }
+
+TANDEM_INLINE Vec load(const float *p) {
+  Vec v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+TANDEM_INLINE Vec load(const uint16_t *p) {
+  VecU16 h;
+  std::memcpy(&h, p, sizeof h);
+  return (Vec)(__builtin_convertvector(h, VecU32) << 16);
+}
+
+TANDEM_INLINE void store(float *p, const Vec &v) { std::memcpy(p, &v, sizeof v); }
+
+TANDEM_INLINE void store(uint16_t *p, const Vec &v) {
+  const VecU32 b = (VecU32)v;
+  const VecU32 rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+  const VecU32 nan = (VecU32)(v != v);
+  const VecU32 bits = (nan & ((b >> 16) | 0x40u)) | (~nan & rounded);
+  const VecU16 h = __builtin_convertvector(bits, VecU16);
+  std::memcpy(p, &h, sizeof h);
+}
+
+// The last, incomplete step of a row: missing elements count as zero.
+template <typename T>
+TANDEM_INLINE Vec load_part(const T *p, int64_t count) {
+  T padded[kLanes] = {};
+  std::memcpy(padded, p, static_cast<size_t>(count) * sizeof(T));
+  return load(padded);
+}
+
+template <typename T>
+TANDEM_INLINE void store_part(T *p, const Vec &v, int64_t count) {
+  T padded[kLanes];
+  store(padded, v);
+  std::memcpy(p, padded, static_cast<size_t>(count) * sizeof(T));
+}
+
+// The lanes added as a tree, halves first: l with l + 8, + 4, + 2, + 1.
+TANDEM_INLINE float tree_sum(const Vec &v) {
+  float s[kLanes];
+  std::memcpy(s, &v, sizeof s);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) s[i] += s[i + half];
+  return s[0];
+}
+
+// Sum of f(v) over a row of n, in 16 lanes: lane l adds l, l + 16, ... in order, then `tree_sum`.
+template <typename T, typename F>
+TANDEM_INLINE float row_sum(const T *x, int64_t n, const F &f) {
+  Vec sum = {};
+  const int64_t body = n / kLanes * kLanes;
+  for (int64_t k = 0; k < body; k += kLanes) sum += f(load(x + k));
+  if (body < n) sum += f(load_part(x + body, n - body));  // f(0) must be 0
+  return tree_sum(sum);
+}
+
+// y = f(vector, index of its first element) over a row of n.
+template <typename X, typename Y, typename F>
+TANDEM_INLINE void map_row(const X *x, Y *y, int64_t n, const F &f) {
+  const int64_t body = n / kLanes * kLanes;
+  for (int64_t k = 0; k < body; k += kLanes) store(y + k, f(load(x + k), k));
+  if (body < n) store_part(y + body, f(load_part(x + body, n - body), body), n - body);
+}
+
+}  // namespace tandem::TANDEM_ISA
