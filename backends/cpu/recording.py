@@ -86,7 +86,7 @@ class _Guard(TorchDispatchMode):
     """Lets torch make arrays and views of them while a step is written down, and nothing else."""
 
     def __init__(self, memory: Memory) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._memory = memory
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
