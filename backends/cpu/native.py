@@ -51,6 +51,7 @@ _ARRAYS: dict[str, frozenset[torch.dtype]] = {
     "l": frozenset({torch.int64}),
     "f": frozenset({torch.float32}),
     "d": frozenset({torch.float64}),
+    "v": frozenset({torch.uint8, torch.bfloat16, torch.float32}),
 }
 _NUMBERS = {"I": (int, "q"), "F": (float, "d")}
 

@@ -12,14 +12,14 @@ from tandem.errors import CheckpointError, LayoutError
 
 Tensor = torch.Tensor
 LAYOUT, MAPPED = "cpu.stored", "cpu.mapped"
-NAN_SCALE = 255
+MOST_SCALE = 227  # 2^100
 
 
 def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
     """Canonical weight -> PackedWeight of this backend; the result owns its memory, Engram tables excepted.
 
     Raises:
-        CheckpointError: a scale is NaN.
+        CheckpointError: a scale is NaN or above 2^100.
     """
     data, scale = weight.data, weight.scale
     if scale is not None:
@@ -58,11 +58,13 @@ def unpack(weight: PackedWeight) -> CanonicalWeight:
 
 
 def _check_scales(scale: Tensor | None, fmt: QFormat, shape: tuple[int, ...]) -> None:
-    if scale is None or fmt is QFormat.NVFP4 or not bool((scale == NAN_SCALE).any()):
+    """Products are exact for scales up to 2^100; those below 2^-100 count as zero, see csrc/cpu/operands.h."""
+    if scale is None or fmt is QFormat.NVFP4 or not scale.numel() or int(scale.max()) <= MOST_SCALE:
         return
+    place = int((scale.flatten() > MOST_SCALE).nonzero()[0])
     raise CheckpointError(
-        "a weight has a scale that is no number",
-        where=f"weight of shape {shape}, scale {int((scale.flatten() == NAN_SCALE).nonzero()[0])}",
-        why="its byte is 255 (NaN)",
+        "a weight has a scale that is too large",
+        where=f"weight of shape {shape}, scale {place}",
+        why=f"its byte is {int(scale.flatten()[place])}: above 2^100, or NaN",
         fix="check the checkpoint's scales",
     )

@@ -30,6 +30,8 @@ constexpr char letter() {
     return 'l';
   } else if constexpr (std::is_same_v<Item, float>) {
     return 'f';
+  } else if constexpr (std::is_void_v<Item>) {
+    return 'v';
   } else {
     static_assert(std::is_same_v<Item, double>);
     return 'd';

@@ -84,11 +84,15 @@ TANDEM_INLINE void store_part(T *p, const Vec &v, int64_t count) {
 
 // The lanes added as a tree, halves first: l with l + 8, + 4, + 2, + 1.
 TANDEM_INLINE float tree_sum(const Vec &v) {
-  float s[kLanes];
-  std::memcpy(s, &v, sizeof s);
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) s[i] += s[i + half];
-  return s[0];
+  typedef float Half __attribute__((vector_size(8 * sizeof(float))));
+  typedef float Quarter __attribute__((vector_size(4 * sizeof(float))));
+  Half halves[2];
+  std::memcpy(halves, &v, sizeof v);
+  const Half half = halves[0] + halves[1];
+  Quarter quarters[2];
+  std::memcpy(quarters, &half, sizeof half);
+  const Quarter q = quarters[0] + quarters[1];
+  return (q[0] + q[2]) + (q[1] + q[3]);
 }
 
 // Sum of f(v) over a row of n, in 16 lanes: lane l adds l, l + 16, ... in order, then `tree_sum`.

@@ -14,7 +14,7 @@
  *
  *   pointers, NULL where the entry's comment allows it (the word is the address):
  *     b  uint8_t    h  uint16_t (bf16)    i  int32_t    u  uint32_t    l  int64_t    f  float
- *     d  double
+ *     d  double     v  elements of a format that is another argument
  *   numbers:
  *     I  int64_t    F  double
  *

@@ -1,0 +1,231 @@
+// Operands of matrix products: rows of values in the order in which the lanes take them.
+//
+// A step is 32 values, two for each of the 16 lanes, an odd and an even one. Rows of bf16 and fp8
+// weights are taken as they lie: lane l of step s has elements 32 s + 2 l + 1 and 32 s + 2 l. Rows
+// of fp4 weights are taken in chunks of 128 values, four steps: lane l of step s has elements 8 l +
+// 4 + s and 8 l + s of the chunk, which are nibble s of the halves of the chunk's 32-bit word l.
+//
+// Where the processor multiplies bf16 a step is kept as bf16, elsewhere as f32; the values are the
+// same.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "codecs.h"
+#include "dot.h"
+#include "tandem.h"
+#include "vec.h"
+
+namespace tandem::TANDEM_ISA {
+
+constexpr int64_t kStep = 32, kChunk = 128;
+
+#if defined(__AVX512BF16__)
+using Item = uint16_t;
+typedef VecBf16 Step;
+
+TANDEM_INLINE Step load_step(const Item *p) { return load_bf16(p); }
+TANDEM_INLINE void store_step(Item *p, const Step &s) { std::memcpy(p, &s, sizeof s); }
+TANDEM_INLINE Step step_of(const VecBf16 &v) { return v; }
+TANDEM_INLINE Step step_of(const Vec &odd, const Vec &even) {
+  return (Step)((VecU32)odd | ((VecU32)even >> 16));
+}
+TANDEM_INLINE Vec odd_of(const Step &s) { return (Vec)((VecU32)s & 0xffff0000u); }
+TANDEM_INLINE Vec even_of(const Step &s) { return (Vec)((VecU32)s << 16); }
+TANDEM_INLINE Vec dot(const Vec &sum, const Step &a, const Step &b) { return dot_pairs(sum, a, b); }
+#else
+using Item = float;
+struct Step {
+  Vec odd, even;
+};
+
+TANDEM_INLINE Step load_step(const Item *p) { return {load(p), load(p + kLanes)}; }
+TANDEM_INLINE void store_step(Item *p, const Step &s) {
+  store(p, s.odd);
+  store(p + kLanes, s.even);
+}
+TANDEM_INLINE Step step_of(const Vec &odd, const Vec &even) { return {odd, even}; }
+TANDEM_INLINE Step step_of(const VecBf16 &v) {
+  return {(Vec)((VecU32)v & 0xffff0000u), (Vec)((VecU32)v << 16)};
+}
+TANDEM_INLINE Vec odd_of(const Step &s) { return s.odd; }
+TANDEM_INLINE Vec even_of(const Step &s) { return s.even; }
+TANDEM_INLINE Vec dot(const Vec &sum, const Step &a, const Step &b) {
+  return add_exact_product(add_exact_product(sum, a.odd, b.odd), a.even, b.even);
+}
+#endif
+
+// Scales of weights below 2^-100 count as zero; above 2^100 there are none (checked when packing).
+TANDEM_INLINE float weight_scale(uint32_t code) { return code < 27 ? 0.0f : float_of(code << 23); }
+
+// Values below 2^-126 count as zero, as the processor's bf16 instruction has it.
+TANDEM_INLINE Vec flush(const Vec &v) {
+  const VecU32 b = (VecU32)v;
+  return (Vec)(b & (VecU32)((b & 0x7f800000u) != 0));
+}
+
+// Both values of every lane times a power of two.
+TANDEM_INLINE Step scaled(const Step &s, float factor) {
+  return step_of(flush(odd_of(s) * factor), flush(even_of(s) * factor));
+}
+
+// ---- weights ------------------------------------------------------------------------------
+
+// 64 e4m3 codes as two steps, as they lie.
+TANDEM_INLINE void decode_fp8(const uint8_t *codes, Step *steps) {
+#if defined(__AVX512VBMI__)
+  // The halves of the bf16 values come from tables of 128 bytes; sign and order are put right
+  // after.
+  alignas(64) static constexpr struct Tables {
+    uint8_t low[128] = {}, high[128] = {};
+    constexpr Tables() {
+      for (int c = 0; c < 128; ++c) {
+        int e = c >> 3, m = c & 7;
+        if (e == 0 && m != 0) {
+          for (e = 1; m < 8; m *= 2) --e;
+          m -= 8;
+        }
+        const int bits = c == 0 ? 0 : c == 127 ? 0x7fc0 : ((e + 120) << 7) | (m << 4);
+        low[c] = static_cast<uint8_t>(bits & 255);
+        high[c] = static_cast<uint8_t>(bits >> 8);
+      }
+    }
+  } kTables;
+  const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+  const __m512i code = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(codes));
+  const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kTables.low), code,
+                                               _mm512_load_si512(kTables.low + 64));
+  const __m512i high = _mm512_permutex2var_epi8(_mm512_load_si512(kTables.high), code,
+                                                _mm512_load_si512(kTables.high + 64));
+  // high | (code & 0x80)
+  const __m512i with_sign =
+      _mm512_ternarylogic_epi32(high, code, _mm512_set1_epi8(static_cast<char>(0x80)), 0xf8);
+  steps[0] = step_of((VecBf16)_mm512_unpacklo_epi8(low, with_sign));
+  steps[1] = step_of((VecBf16)_mm512_unpackhi_epi8(low, with_sign));
+#else
+  for (int s = 0; s < 2; ++s) {
+    VecU16 pairs;
+    std::memcpy(&pairs, codes + s * kStep, sizeof pairs);
+    const VecU32 pair = __builtin_convertvector(pairs, VecU32);
+    Vec values[2];
+    for (int odd = 0; odd < 2; ++odd) {
+      const VecU32 code = odd ? pair >> 8 : pair & 0xffu, magnitude = code & 0x7fu;
+      const Vec normal = (Vec)((magnitude << 20) + (120u << 23));
+      // With an exponent of its own the mantissa of a subnormal stands above 2^-6.
+      const Vec subnormal = (Vec)((magnitude << 20) | (121u << 23)) - 0x1p-6f;
+      const VecU32 small = (VecU32)(magnitude < 8u), nan = (VecU32)(magnitude == 0x7fu);
+      VecU32 bits = ((VecU32)subnormal & small) | ((VecU32)normal & ~small);
+      bits = (bits & ~nan) | (nan & kNaN) | ((code & 0x80u) << 24);
+      values[odd] = (Vec)bits;
+    }
+    steps[s] = step_of(values[1], values[0]);
+  }
+#endif
+}
+
+// 128 e2m1 codes as four steps of a chunk.
+TANDEM_INLINE void decode_fp4(const uint8_t *codes, Step *steps) {
+#if defined(__AVX512BW__)
+  // Tables of 32 words, so that a fifth bit of the index, which is the next nibble's, does not
+  // matter.
+  alignas(64) static constexpr uint16_t kTable[32] = {
+      0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80,
+      0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0, 0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040,
+      0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0};
+  const __m512i table = _mm512_load_si512(kTable), words = _mm512_loadu_si512(codes);
+  steps[0] = step_of((VecBf16)_mm512_permutexvar_epi16(words, table));
+  steps[1] = step_of((VecBf16)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table));
+  steps[2] = step_of((VecBf16)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table));
+  steps[3] = step_of((VecBf16)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table));
+#else
+  VecU32 words;
+  std::memcpy(&words, codes, sizeof words);
+  for (int s = 0; s < 4; ++s) {
+    Vec values[2];
+    for (int odd = 0; odd < 2; ++odd) {
+      const VecU32 code = words >> (16 * odd + 4 * s), magnitude = code & 7u;
+      // 0 and 0.5 apart, the exponent stands in the upper two bits: value 2^(e - 1) * (1 + m / 2).
+      const VecU32 normal = (magnitude << 22) + (126u << 23);
+      const VecU32 half = (VecU32)(magnitude == 1u), zero = (VecU32)(magnitude == 0u);
+      const VecU32 bits = (half & 0x3f000000u) | (~half & ~zero & normal);
+      values[odd] = (Vec)(bits | ((code & 8u) << 28));
+    }
+    steps[s] = step_of(values[1], values[0]);
+  }
+#endif
+}
+
+// Scales of the four groups of a chunk, each in the four lanes that have its elements.
+TANDEM_INLINE Vec chunk_scales(const uint8_t *scales) {
+  float lanes[kLanes];
+  for (int l = 0; l < kLanes; ++l) lanes[l] = weight_scale(scales[l / 4]);
+  return load(lanes);
+}
+
+// ---- activations --------------------------------------------------------------------------
+
+// Two steps, as they lie, of a row of activations, bf16 or mxfp8, from element k; zero beyond K.
+TANDEM_INLINE void activation_steps(int64_t format, const void *x, const uint8_t *scales, int64_t k,
+                                    int64_t K, Step *steps) {
+  const int64_t count = K - k < 0 ? 0 : K - k < 2 * kStep ? K - k : 2 * kStep;
+  if (format == TANDEM_BF16) {
+    const uint16_t *row = static_cast<const uint16_t *>(x) + k;
+    for (int64_t i = 0; i < 2; ++i) {
+      const int64_t left = count - i * kStep;
+      const VecBf16 v = left >= kStep ? load_bf16(row + i * kStep)
+                                      : load_bf16_part(row + i * kStep, left < 0 ? 0 : left);
+      steps[i] = step_of(v);
+    }
+    return;
+  }
+  uint8_t padded[2 * kStep] = {};
+  const uint8_t *codes = static_cast<const uint8_t *>(x) + k;
+  if (count < 2 * kStep) {
+    std::memcpy(padded, codes, static_cast<size_t>(count));
+    codes = padded;
+  }
+  decode_fp8(codes, steps);
+  for (int64_t i = 0; i < 2; ++i)
+    if (i * kStep < count) steps[i] = scaled(steps[i], decode_ue8m0(scales[k / kStep + i]));
+}
+
+// A chunk of four steps that hold values as they lie, in the order of fp4 weights.
+TANDEM_INLINE void order_chunk(const Step *steps, Item *out) {
+  float values[kChunk];
+  for (int i = 0; i < 4; ++i) {
+    float odd[kLanes], even[kLanes];
+    store(odd, odd_of(steps[i]));
+    store(even, even_of(steps[i]));
+    for (int l = 0; l < kLanes; ++l) {
+      values[i * kStep + 2 * l] = even[l];
+      values[i * kStep + 2 * l + 1] = odd[l];
+    }
+  }
+  for (int s = 0; s < 4; ++s) {
+    float odd[kLanes], even[kLanes];
+    for (int l = 0; l < kLanes; ++l) {
+      even[l] = values[8 * l + s];
+      odd[l] = values[8 * l + 4 + s];
+    }
+    store_step(out + s * kStep, step_of(load(odd), load(even)));
+  }
+}
+
+// A row of activations as steps, in the order of fp4 weights (chunks) or as they lie; `padded`
+// values, whole chunks.
+TANDEM_INLINE void arrange(int64_t format, const void *x, const uint8_t *scales, int64_t K,
+                           bool chunks, int64_t padded, Item *out) {
+  for (int64_t k = 0; k < padded; k += kChunk, out += kChunk) {
+    Step steps[4];
+    activation_steps(format, x, scales, k, K, steps);
+    activation_steps(format, x, scales, k + 2 * kStep, K, steps + 2);
+    if (chunks) {
+      order_chunk(steps, out);
+      continue;
+    }
+    for (int s = 0; s < 4; ++s) store_step(out + s * kStep, steps[s]);
+  }
+}
+
+}  // namespace tandem::TANDEM_ISA

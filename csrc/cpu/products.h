@@ -1,0 +1,346 @@
+// Matrix products y [T, N] = x [T, K] times weights [N, K], the weights read as they are stored.
+//
+// The sum over K runs in blocks of 2048 elements, added in order. In a block, bf16 and fp8 weights:
+// lane l adds the products of elements 2 l + 1 and 2 l of every step of 32 in order. fp4 weights:
+// lane l adds those of elements 8 l + 4 + s and 8 l + s for s = 0 .. 3 of a chunk of 128, times the
+// scale of its group, and so chunk by chunk. The lanes are added by tree_sum. All products are
+// exact, those with scales too, so the order alone decides the bits: they are the same however rows
+// are tiled.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "operands.h"
+#include "parallel.h"
+
+namespace tandem::TANDEM_ISA {
+
+constexpr int64_t kBlock = 2048;    // elements of K
+constexpr int64_t kRowBlock = 128;  // rows of x that share a decoded panel of weights
+constexpr int64_t kScaleRows = 32;  // rows of an fp8 scale block
+
+// One product; several of them share a call.
+struct Product {
+  const Item *x;         // arranged rows
+  int64_t rows;          // of x and y
+  const uint8_t *codes;  // weights [N, K]
+  const uint8_t *scales;
+  uint8_t *y;        // bf16 or f32
+  int64_t y_stride;  // elements
+};
+
+// What the products of a call have in common.
+struct Shape {
+  int64_t format;  // of the weights
+  int64_t K, N;
+  bool wide;  // y is f32
+
+  TANDEM_INLINE int64_t row_bytes() const {
+    return format == TANDEM_BF16 ? 2 * K : format == TANDEM_MXFP4 ? K / 2 : K;
+  }
+  TANDEM_INLINE int64_t scale_columns() const { return (K + 31) / 32; }
+  // Scale bytes of a weight.
+  TANDEM_INLINE int64_t scale_count() const {
+    return (format == TANDEM_MXFP4 ? N : (N + kScaleRows - 1) / kScaleRows) * scale_columns();
+  }
+  TANDEM_INLINE int64_t padded() const { return (K + kChunk - 1) / kChunk * kChunk; }
+  // Items between arranged rows; so that rows do not all fall into the same sets of a cache.
+  TANDEM_INLINE int64_t stride() const { return padded() + kStep; }
+};
+
+TANDEM_INLINE void put(const Shape &shape, const Product &p, int64_t row, int64_t column,
+                       float sum) {
+  const int64_t place = row * p.y_stride + column;
+  if (shape.wide)
+    reinterpret_cast<float *>(p.y)[place] = sum;
+  else
+    reinterpret_cast<uint16_t *>(p.y)[place] = narrow(sum);
+}
+
+// ---- one row: weights go from memory through registers -------------------------------------
+
+// Where the codes of a step or chunk lie: in the row, or copied where the row ends inside it.
+template <int64_t Bytes>
+TANDEM_INLINE const uint8_t *whole(const uint8_t *codes, int64_t left, uint8_t *room) {
+  if (left >= Bytes) return codes;
+  std::memset(room, 0, Bytes);
+  std::memcpy(room, codes, static_cast<size_t>(left < 0 ? 0 : left));
+  return room;
+}
+
+// Sums of a block of K for R rows of weights, lanes not yet added.
+template <int R, int64_t Format>
+TANDEM_INLINE void block_lanes(const Item *x, const uint8_t *const *rows,
+                               const uint8_t *const *scales, int64_t size, Vec *sums) {
+  for (int r = 0; r < R; ++r) sums[r] = Vec{};
+  uint8_t room[64];
+  if constexpr (Format == TANDEM_BF16) {
+    for (int64_t k = 0; k < size; k += kStep) {
+      const Step xs = load_step(x + k);
+      for (int r = 0; r < R; ++r) {
+        const uint8_t *codes = whole<64>(rows[r] + 2 * k, 2 * (size - k), room);
+        sums[r] = dot(sums[r], step_of(load_bf16(reinterpret_cast<const uint16_t *>(codes))), xs);
+      }
+    }
+  } else if constexpr (Format == TANDEM_FP8_BLOCK32) {
+    for (int64_t k = 0; k < size; k += 2 * kStep) {
+      const Step x0 = load_step(x + k), x1 = load_step(x + k + kStep);
+      for (int r = 0; r < R; ++r) {
+        Step w[2];
+        decode_fp8(whole<64>(rows[r] + k, size - k, room), w);
+        sums[r] = dot(dot(sums[r], w[0], x0), w[1], x1);
+      }
+    }
+  } else {
+    for (int64_t k = 0; k < size; k += kChunk) {
+      Step xs[4];
+      for (int s = 0; s < 4; ++s) xs[s] = load_step(x + k + s * kStep);
+      for (int r = 0; r < R; ++r) {
+        Step w[4];
+        decode_fp4(whole<64>(rows[r] + k / 2, (size - k) / 2, room), w);
+        Vec part = {};
+        for (int s = 0; s < 4; ++s) part = dot(part, w[s], xs[s]);
+        uint8_t tail[4];
+        const uint8_t *scale = whole<4>(scales[r] + k / 32, (size - k) / 32, tail);
+        sums[r] = add_exact_product(sums[r], part, chunk_scales(scale));
+      }
+    }
+  }
+}
+
+// Columns [begin, end) of one row, R at a time; x is already scaled where the format has blocks.
+template <int R, int64_t Format>
+TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *x, int64_t k0,
+                              int64_t size, int64_t begin, int64_t end, float *totals) {
+  int64_t n = begin;
+  for (; n + R <= end; n += R) {
+    const uint8_t *rows[R], *scales[R];
+    for (int r = 0; r < R; ++r) {
+      rows[r] = p.codes + (n + r) * shape.row_bytes() +
+                (Format == TANDEM_BF16    ? 2 * k0
+                 : Format == TANDEM_MXFP4 ? k0 / 2
+                                          : k0);
+      scales[r] = p.scales + (n + r) * shape.scale_columns() + k0 / 32;
+    }
+    Vec sums[R];
+    block_lanes<R, Format>(x, rows, scales, size, sums);
+    for (int r = 0; r < R; ++r) {
+      totals[n + r] += tree_sum(sums[r]);
+    }
+  }
+  return n;
+}
+
+// Columns [begin, end), at most 32 that share fp8 scales, of the one row of a product.
+template <int64_t Format>
+TANDEM_INLINE void one_row(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
+  float totals[kScaleRows] = {};
+  Item scaled_x[kBlock + kStep];
+  for (int64_t k0 = 0; k0 < shape.K; k0 += kBlock) {
+    const int64_t size = shape.K - k0 < kBlock ? shape.K - k0 : kBlock;
+    const Item *x = p.x + k0;
+    if (Format == TANDEM_FP8_BLOCK32) {
+      const uint8_t *scales = p.scales + begin / kScaleRows * shape.scale_columns() + k0 / 32;
+      for (int64_t k = 0; k < size; k += kStep)
+        store_step(scaled_x + k, scaled(load_step(x + k), weight_scale(scales[k / 32])));
+      if (size % kBlock) store_step(scaled_x + (size + kStep - 1) / kStep * kStep, Step{});
+      x = scaled_x;
+    }
+    float *out = totals - begin;
+    const int64_t n = columns<4, Format>(shape, p, x, k0, size, begin, end, out);
+    columns<1, Format>(shape, p, x, k0, size, n, end, out);
+  }
+  for (int64_t n = begin; n < end; ++n) put(shape, p, 0, n, totals[n - begin]);
+}
+
+// ---- several rows: weights are decoded once into a panel -----------------------------------
+
+#if defined(__AVX512F__)
+constexpr int kColumns = 4, kRows = 6, kScaledRows = 3;
+#else
+constexpr int kColumns = 2, kRows = 2, kScaledRows = 1;
+#endif
+constexpr int64_t kPitch = kBlock + kStep;
+
+// A decoded block of kColumns rows of weights.
+struct Panel {
+  alignas(64) Item values[kColumns][kPitch];
+  alignas(64) float scales[kColumns][kBlock / kChunk][kLanes];
+};
+
+// Row `column` of the weights, `size` elements from k0, into row `at` of the panel, in whole
+// chunks.
+TANDEM_INLINE void decode_panel(const Shape &shape, const Product &p, int64_t column, int64_t k0,
+                                int64_t size, Panel &panel, int at) {
+  uint8_t room[64], tail[4];
+  Item *out = panel.values[at];
+  const uint8_t *codes = p.codes + column * shape.row_bytes();
+  for (int64_t k = 0; k < size; k += kChunk, out += kChunk) {
+    const int64_t left = size - k;
+    Step w[4];
+    if (shape.format == TANDEM_MXFP4) {
+      decode_fp4(whole<64>(codes + (k0 + k) / 2, left / 2, room), w);
+      const uint8_t *scale = p.scales + column * shape.scale_columns() + (k0 + k) / 32;
+      store(panel.scales[at][k / kChunk], chunk_scales(whole<4>(scale, left / 32, tail)));
+    } else if (shape.format == TANDEM_BF16) {
+      for (int s = 0; s < 4; ++s) {
+        const uint8_t *place = codes + 2 * (k0 + k + s * kStep);
+        const uint8_t *step = whole<64>(place, 2 * (left - s * kStep), room);
+        w[s] = step_of(load_bf16(reinterpret_cast<const uint16_t *>(step)));
+      }
+    } else {
+      decode_fp8(whole<64>(codes + k0 + k, left, room), w);
+      decode_fp8(whole<64>(codes + k0 + k + 2 * kStep, left - 2 * kStep, room), w + 2);
+      const uint8_t *scale =
+          p.scales + column / kScaleRows * shape.scale_columns() + (k0 + k) / kStep;
+      for (int s = 0; s < 4 && s * kStep < left; ++s) w[s] = scaled(w[s], weight_scale(scale[s]));
+    }
+    for (int s = 0; s < 4; ++s) store_step(out + s * kStep, w[s]);
+  }
+}
+
+// R rows of x times the panel: adds to their sums.
+template <int R>
+TANDEM_INLINE void tile(const Item *x, int64_t stride, const Panel &panel, int64_t size,
+                        float (*totals)[kColumns]) {
+  Vec sums[R][kColumns] = {};
+  for (int64_t k = 0; k < size; k += kStep) {
+    Step w[kColumns];
+    for (int c = 0; c < kColumns; ++c) w[c] = load_step(panel.values[c] + k);
+    for (int r = 0; r < R; ++r) {
+      const Step xs = load_step(x + r * stride + k);
+      for (int c = 0; c < kColumns; ++c) sums[r][c] = dot(sums[r][c], w[c], xs);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < kColumns; ++c) totals[r][c] += tree_sum(sums[r][c]);
+}
+
+// The same with scales on the sums of chunks.
+template <int R>
+TANDEM_INLINE void scaled_tile(const Item *x, int64_t stride, const Panel &panel, int64_t size,
+                               float (*totals)[kColumns]) {
+  Vec sums[R][kColumns] = {};
+  for (int64_t k = 0; k < size; k += kChunk) {
+    Vec parts[R][kColumns] = {};
+    for (int64_t i = k; i < k + kChunk; i += kStep) {
+      Step w[kColumns];
+      for (int c = 0; c < kColumns; ++c) w[c] = load_step(panel.values[c] + i);
+      for (int r = 0; r < R; ++r) {
+        const Step xs = load_step(x + r * stride + i);
+        for (int c = 0; c < kColumns; ++c) parts[r][c] = dot(parts[r][c], w[c], xs);
+      }
+    }
+    for (int c = 0; c < kColumns; ++c) {
+      const Vec scale = load(panel.scales[c][k / kChunk]);
+      for (int r = 0; r < R; ++r) sums[r][c] = add_exact_product(sums[r][c], parts[r][c], scale);
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < kColumns; ++c) totals[r][c] += tree_sum(sums[r][c]);
+}
+
+// `count` rows of x, from x, times the panel.
+TANDEM_INLINE void panel_rows(const Shape &shape, const Item *x, int64_t count, const Panel &panel,
+                              int64_t size, float (*totals)[kColumns]) {
+  const int64_t stride = shape.stride();
+  int64_t row = 0;
+  if (shape.format == TANDEM_MXFP4) {
+    for (; row + kScaledRows <= count; row += kScaledRows)
+      scaled_tile<kScaledRows>(x + row * stride, stride, panel, size, totals + row);
+    for (; row < count; ++row) scaled_tile<1>(x + row * stride, stride, panel, size, totals + row);
+    return;
+  }
+  for (; row + kRows <= count; row += kRows)
+    tile<kRows>(x + row * stride, stride, panel, size, totals + row);
+  for (; row < count; ++row) tile<1>(x + row * stride, stride, panel, size, totals + row);
+}
+
+// Columns [begin, end) of all rows of a product.
+TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t begin, int64_t end,
+                                Panel &panel) {
+  float totals[kRowBlock][kColumns];
+  for (int64_t row = 0; row < p.rows; row += kRowBlock) {
+    const int64_t count = p.rows - row < kRowBlock ? p.rows - row : kRowBlock;
+    for (int64_t n = begin; n < end; n += kColumns) {
+      const int width = static_cast<int>(end - n < kColumns ? end - n : kColumns);
+      std::memset(totals, 0, sizeof totals);
+      for (int64_t k0 = 0; k0 < shape.K; k0 += kBlock) {
+        const int64_t size = shape.K - k0 < kBlock ? shape.K - k0 : kBlock;
+        for (int c = 0; c < kColumns; ++c)  // columns that fill the panel up are computed in vain
+          decode_panel(shape, p, n + (c < width ? c : 0), k0, size, panel, c);
+        const Item *x = p.x + row * shape.stride() + k0;
+        panel_rows(shape, x, count, panel, (size + kChunk - 1) / kChunk * kChunk, totals);
+      }
+      for (int64_t r = 0; r < count; ++r)
+        for (int c = 0; c < width; ++c) put(shape, p, row + r, n + c, totals[r][c]);
+    }
+  }
+}
+
+// ---- sharing work over threads ---------------------------------------------------------------
+
+TANDEM_INLINE void some_columns(const Shape &shape, const Product &p, int64_t begin, int64_t end,
+                                Panel &panel) {
+  if (p.rows > 1)
+    several_rows(shape, p, begin, end, panel);
+  else if (shape.format == TANDEM_BF16)
+    one_row<TANDEM_BF16>(shape, p, begin, end);
+  else if (shape.format == TANDEM_MXFP4)
+    one_row<TANDEM_MXFP4>(shape, p, begin, end);
+  else
+    one_row<TANDEM_FP8_BLOCK32>(shape, p, begin, end);
+}
+
+// Runs `count` products; product(i) gives one. Threads share pieces of 32 columns by what they
+// cost.
+template <typename Get>
+TANDEM_INLINE void run_products(const Shape &shape, int64_t count, const Get &product) {
+  const int64_t pieces = (shape.N + kScaleRows - 1) / kScaleRows;
+  // A piece of several rows costs about what moving its weights costs, and a part of that for each.
+  const auto cost = [&](int64_t rows) { return rows ? 4 + rows - 1 : 0; };
+  int64_t all = 0;
+  for (int64_t i = 0; i < count; ++i) all += pieces * cost(product(i).rows);
+  parallel_for(all, kScaleRows * shape.row_bytes() / 4, [&](int64_t begin, int64_t end) {
+    Panel panel;
+    int64_t at = 0;
+    for (int64_t i = 0; i < count && at < end; ++i) {
+      const Product p = product(i);
+      const int64_t each = cost(p.rows);
+      // Pieces that begin in this share are done here.
+      for (int64_t piece = 0; each && piece < pieces; ++piece, at += each) {
+        if (at < begin || at >= end) continue;
+        const int64_t n = piece * kScaleRows;
+        some_columns(shape, p, n, n + kScaleRows < shape.N ? n + kScaleRows : shape.N, panel);
+      }
+    }
+  });
+}
+
+// Arranges T rows of activations, [T, columns] of which K from `first`, into Items at `room`.
+TANDEM_INLINE void arrange_rows(const Shape &shape, int64_t x_format, const void *x,
+                                const uint8_t *x_scales, int64_t T, int64_t columns, int64_t first,
+                                Item *room) {
+  parallel_for(T, 4 * shape.K, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t place = t * columns + first;
+      const uint8_t *row =
+          static_cast<const uint8_t *>(x) + place * (x_format == TANDEM_BF16 ? 2 : 1);
+      arrange(x_format, row, x_scales ? x_scales + place / 32 : nullptr, shape.K,
+              shape.format == TANDEM_MXFP4, shape.padded(), room + t * shape.stride());
+    }
+  });
+}
+
+TANDEM_INLINE int32_t check_shape(const Shape &shape, int64_t x_format, const uint8_t *x_scales) {
+  const int64_t f = shape.format;
+  if (f != TANDEM_BF16 && f != TANDEM_MXFP4 && f != TANDEM_FP8_BLOCK32) return TANDEM_BAD_VALUE;
+  if (x_format != TANDEM_BF16 && x_format != TANDEM_MXFP8) return TANDEM_BAD_VALUE;
+  if (shape.K < 1 || shape.N < 1) return TANDEM_BAD_SHAPE;
+  const bool groups = f == TANDEM_MXFP4 || x_format == TANDEM_MXFP8;
+  if (groups && shape.K % 32) return TANDEM_BAD_SHAPE;
+  return x_format == TANDEM_MXFP8 && !x_scales ? TANDEM_NULL_POINTER : TANDEM_OK;
+}
+
+}  // namespace tandem::TANDEM_ISA
