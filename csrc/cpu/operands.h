@@ -56,19 +56,79 @@ TANDEM_INLINE Vec dot(const Vec &sum, const Step &a, const Step &b) {
 }
 #endif
 
-// Scales of weights below 2^-100 count as zero; above 2^100 there are none (checked when packing).
-TANDEM_INLINE float weight_scale(uint32_t code) { return code < 27 ? 0.0f : float_of(code << 23); }
-
-// Values below 2^-126 count as zero, as the processor's bf16 instruction has it.
+// Values below 2^-126 count as zero, as the processor's bf16 instruction has it by itself.
 TANDEM_INLINE Vec flush(const Vec &v) {
+#if defined(__AVX512BF16__)
+  return v;
+#else
   const VecU32 b = (VecU32)v;
   return (Vec)(b & (VecU32)((b & 0x7f800000u) != 0));
+#endif
 }
 
-// Both values of every lane times a power of two.
+// Values of activations times a power of two.
 TANDEM_INLINE Step scaled(const Step &s, float factor) {
   return step_of(flush(odd_of(s) * factor), flush(even_of(s) * factor));
 }
+
+// ---- scales of weights ----------------------------------------------------------------------
+
+// Scales below 2^-100 count as 2^-100; above 2^100 there are none (checked when packing).
+constexpr uint32_t kLeastScale = 27, kMostScale = 227;
+
+TANDEM_INLINE float weight_scale(uint32_t code) {
+  return float_of((code < kLeastScale ? kLeastScale : code) << 23);
+}
+
+#if defined(__AVX512BF16__)
+// What is added to bf16 values, as integers, or taken away from them, to scale them.
+typedef __m512i Scale;
+
+TANDEM_INLINE Scale block_scale(uint8_t code) {
+  const int exponent = code < kLeastScale ? kLeastScale : code;
+  return _mm512_set1_epi16(static_cast<int16_t>((exponent - 127) * 128));
+}
+
+// Scales of the four groups of a chunk, each in the four lanes that have its elements: how much
+// less than 2^100 they are.
+TANDEM_INLINE Scale chunk_scale(const uint8_t *codes) {
+  int four;
+  std::memcpy(&four, codes, sizeof four);
+  const __m256i places =
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  const __m256i all = _mm256_shuffle_epi8(_mm256_set1_epi32(four), places);
+  const __m256i less = _mm256_subs_epu8(_mm256_set1_epi8(static_cast<char>(kMostScale)), all);
+  const __m256i most = _mm256_set1_epi8(static_cast<char>(kMostScale - kLeastScale));
+  return _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm256_min_epu8(less, most)), 7);
+}
+
+// e4m3 values times scales: zeros and NaN stay. Taking 1 away puts zeros above the other
+// magnitudes.
+TANDEM_INLINE Step scaled_fp8(const Step &s, const Scale &scale) {
+  const __m512i v = (__m512i)s;
+  const __m512i below =
+      _mm512_sub_epi16(_mm512_and_si512(v, _mm512_set1_epi16(0x7fff)), _mm512_set1_epi16(1));
+  const __mmask32 numbers = _mm512_cmplt_epu16_mask(below, _mm512_set1_epi16(0x7f7f));
+  return (Step)_mm512_mask_add_epi16(v, numbers, v, scale);
+}
+#else
+typedef Vec Scale;
+
+TANDEM_INLINE Scale block_scale(uint8_t code) { return splat(weight_scale(code)); }
+
+TANDEM_INLINE Scale chunk_scale(const uint8_t *codes) {
+  constexpr VecU32 kShifts = {0, 0, 0, 0, 8, 8, 8, 8, 16, 16, 16, 16, 24, 24, 24, 24};
+  uint32_t four;
+  std::memcpy(&four, codes, sizeof four);
+  const VecU32 code = ((VecU32{} + four) >> kShifts) & 0xffu;
+  const VecU32 low = (VecU32)(code < kLeastScale);
+  return (Vec)(((low & kLeastScale) | (~low & code)) << 23);
+}
+
+TANDEM_INLINE Step scaled_fp8(const Step &s, const Scale &scale) {
+  return step_of(odd_of(s) * scale, even_of(s) * scale);
+}
+#endif
 
 // ---- weights ------------------------------------------------------------------------------
 
@@ -124,43 +184,56 @@ TANDEM_INLINE void decode_fp8(const uint8_t *codes, Step *steps) {
 #endif
 }
 
-// 128 e2m1 codes as four steps of a chunk.
-TANDEM_INLINE void decode_fp4(const uint8_t *codes, Step *steps) {
-#if defined(__AVX512BW__)
-  // Tables of 32 words, so that a fifth bit of the index, which is the next nibble's, does not
-  // matter.
+// Values of the e2m1 codes in the low four bits of every lane; other bits do not matter.
+TANDEM_INLINE Vec e2m1_values(const VecU32 &codes) {
+#if defined(__AVX512F__)
+  constexpr Vec kValues = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
+                           -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
+  return (Vec)_mm512_permutexvar_ps((__m512i)codes, (__m512)kValues);
+#elif defined(__AVX2__)
+  const __m256 table = _mm256_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f);
+  __m256i halves[2];
+  std::memcpy(halves, &codes, sizeof codes);
+  __m256 magnitudes[2];
+  for (int i = 0; i < 2; ++i) magnitudes[i] = _mm256_permutevar8x32_ps(table, halves[i]);
+  Vec values;
+  std::memcpy(&values, magnitudes, sizeof values);
+  return (Vec)((VecU32)values | ((codes & 8u) << 28));
+#else
+  // 0 and 0.5 apart, the exponent stands in the upper two bits: value 2^(e - 1) * (1 + m / 2).
+  const VecU32 magnitude = codes & 7u, normal = (magnitude << 22) + (126u << 23);
+  const VecU32 half = (VecU32)(magnitude == 1u), zero = (VecU32)(magnitude == 0u);
+  return (Vec)((half & 0x3f000000u) | (~half & ~zero & normal) | ((codes & 8u) << 28));
+#endif
+}
+
+// 128 e2m1 codes as four steps of a chunk, times the scales of the chunk.
+TANDEM_INLINE void decode_fp4(const uint8_t *codes, const Scale &scale, Step *steps) {
+#if defined(__AVX512BF16__)
+  // bf16 values times 2^100, from which scales are taken away; what would fall below zero stays
+  // there. Twice, so that a fifth bit of the index, which is the next nibble's, does not matter.
   alignas(64) static constexpr uint16_t kTable[32] = {
-      0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80,
-      0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0, 0x0000, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040,
-      0x4080, 0x40c0, 0x8000, 0xbf00, 0xbf80, 0xbfc0, 0xc000, 0xc040, 0xc080, 0xc0c0};
+      0x0000, 0x7100, 0x7180, 0x71c0, 0x7200, 0x7240, 0x7280, 0x72c0, 0x0000, 0xf100, 0xf180,
+      0xf1c0, 0xf200, 0xf240, 0xf280, 0xf2c0, 0x0000, 0x7100, 0x7180, 0x71c0, 0x7200, 0x7240,
+      0x7280, 0x72c0, 0x0000, 0xf100, 0xf180, 0xf1c0, 0xf200, 0xf240, 0xf280, 0xf2c0};
   const __m512i table = _mm512_load_si512(kTable), words = _mm512_loadu_si512(codes);
-  steps[0] = step_of((VecBf16)_mm512_permutexvar_epi16(words, table));
-  steps[1] = step_of((VecBf16)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 4), table));
-  steps[2] = step_of((VecBf16)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 8), table));
-  steps[3] = step_of((VecBf16)_mm512_permutexvar_epi16(_mm512_srli_epi16(words, 12), table));
+  const auto values = [&](const __m512i &index) {
+    return step_of((VecBf16)_mm512_subs_epu16(_mm512_permutexvar_epi16(index, table), scale));
+  };
+  steps[0] = values(words);
+  steps[1] = values(_mm512_srli_epi16(words, 4));
+  steps[2] = values(_mm512_srli_epi16(words, 8));
+  steps[3] = values(_mm512_srli_epi16(words, 12));
 #else
   VecU32 words;
   std::memcpy(&words, codes, sizeof words);
   for (int s = 0; s < 4; ++s) {
     Vec values[2];
-    for (int odd = 0; odd < 2; ++odd) {
-      const VecU32 code = words >> (16 * odd + 4 * s), magnitude = code & 7u;
-      // 0 and 0.5 apart, the exponent stands in the upper two bits: value 2^(e - 1) * (1 + m / 2).
-      const VecU32 normal = (magnitude << 22) + (126u << 23);
-      const VecU32 half = (VecU32)(magnitude == 1u), zero = (VecU32)(magnitude == 0u);
-      const VecU32 bits = (half & 0x3f000000u) | (~half & ~zero & normal);
-      values[odd] = (Vec)(bits | ((code & 8u) << 28));
-    }
+    for (int odd = 0; odd < 2; ++odd)
+      values[odd] = e2m1_values(words >> (16 * odd + 4 * s)) * scale;
     steps[s] = step_of(values[1], values[0]);
   }
 #endif
-}
-
-// Scales of the four groups of a chunk, each in the four lanes that have its elements.
-TANDEM_INLINE Vec chunk_scales(const uint8_t *scales) {
-  float lanes[kLanes];
-  for (int l = 0; l < kLanes; ++l) lanes[l] = weight_scale(scales[l / 4]);
-  return load(lanes);
 }
 
 // ---- activations --------------------------------------------------------------------------

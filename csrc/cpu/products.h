@@ -1,15 +1,14 @@
 // Matrix products y [T, N] = x [T, K] times weights [N, K], the weights read as they are stored.
 //
-// The sum over K runs in blocks of 2048 elements, added in order. In a block, bf16 and fp8 weights:
-// lane l adds the products of elements 2 l + 1 and 2 l of every step of 32 in order. fp4 weights:
-// lane l adds those of elements 8 l + 4 + s and 8 l + s for s = 0 .. 3 of a chunk of 128, times the
-// scale of its group, and so chunk by chunk. The lanes are added by tree_sum. All products are
-// exact, those with scales too, so the order alone decides the bits: they are the same however rows
-// are tiled.
+// The sum over K runs in blocks of 2048 elements, added in order. In a block every lane adds the
+// products of its elements step by step (operands.h), and the lanes are added by tree_sum. Values
+// have their scales before they are multiplied, and all products are exact; so the order alone
+// decides the bits, and they are the same however rows are tiled.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "operands.h"
 #include "parallel.h"
@@ -60,53 +59,52 @@ TANDEM_INLINE void put(const Shape &shape, const Product &p, int64_t row, int64_
 
 // ---- one row: weights go from memory through registers -------------------------------------
 
-// Where the codes of a step or chunk lie: in the row, or copied where the row ends inside it.
+// Chunk k of a row of weights: the codes of its elements, copied where the row ends inside it.
 template <int64_t Bytes>
 TANDEM_INLINE const uint8_t *whole(const uint8_t *codes, int64_t left, uint8_t *room) {
   if (left >= Bytes) return codes;
   std::memset(room, 0, Bytes);
-  std::memcpy(room, codes, static_cast<size_t>(left < 0 ? 0 : left));
+  if (left > 0) std::memcpy(room, codes, static_cast<size_t>(left));
   return room;
+}
+
+// Four steps of a row of weights from element k, of which `left` are in the row. fp4 values get
+// their scales, the others are as stored.
+template <int64_t Format>
+TANDEM_INLINE void chunk_of(const uint8_t *row, const uint8_t *scales, int64_t k, int64_t left,
+                            Step *w) {
+  if constexpr (Format == TANDEM_BF16) {
+    uint8_t room[4 * 64];
+    const uint8_t *codes = whole<4 * 64>(row + 2 * k, 2 * left, room);
+    for (int s = 0; s < 4; ++s)
+      w[s] = step_of(load_bf16(reinterpret_cast<const uint16_t *>(codes + 64 * s)));
+  } else if constexpr (Format == TANDEM_FP8_BLOCK32) {
+    uint8_t room[2 * 64];
+    const uint8_t *codes = whole<2 * 64>(row + k, left, room);
+    decode_fp8(codes, w);
+    decode_fp8(codes + 64, w + 2);
+  } else {
+    uint8_t room[64], tail[4];
+    const Scale scale = chunk_scale(whole<4>(scales + k / 32, left / 32, tail));
+    decode_fp4(whole<64>(row + k / 2, left / 2, room), scale, w);
+  }
 }
 
 // Sums of a block of K for R rows of weights, lanes not yet added.
 template <int R, int64_t Format>
 TANDEM_INLINE void block_lanes(const Item *x, const uint8_t *const *rows,
                                const uint8_t *const *scales, int64_t size, Vec *sums) {
+  const auto chunk = [&](int64_t k, int64_t left) {
+    for (int r = 0; r < R; ++r) {
+      Step w[4];
+      chunk_of<Format>(rows[r], scales[r], k, left, w);
+      for (int s = 0; s < 4; ++s) sums[r] = dot(sums[r], w[s], load_step(x + k + s * kStep));
+    }
+  };
   for (int r = 0; r < R; ++r) sums[r] = Vec{};
-  uint8_t room[64];
-  if constexpr (Format == TANDEM_BF16) {
-    for (int64_t k = 0; k < size; k += kStep) {
-      const Step xs = load_step(x + k);
-      for (int r = 0; r < R; ++r) {
-        const uint8_t *codes = whole<64>(rows[r] + 2 * k, 2 * (size - k), room);
-        sums[r] = dot(sums[r], step_of(load_bf16(reinterpret_cast<const uint16_t *>(codes))), xs);
-      }
-    }
-  } else if constexpr (Format == TANDEM_FP8_BLOCK32) {
-    for (int64_t k = 0; k < size; k += 2 * kStep) {
-      const Step x0 = load_step(x + k), x1 = load_step(x + k + kStep);
-      for (int r = 0; r < R; ++r) {
-        Step w[2];
-        decode_fp8(whole<64>(rows[r] + k, size - k, room), w);
-        sums[r] = dot(dot(sums[r], w[0], x0), w[1], x1);
-      }
-    }
-  } else {
-    for (int64_t k = 0; k < size; k += kChunk) {
-      Step xs[4];
-      for (int s = 0; s < 4; ++s) xs[s] = load_step(x + k + s * kStep);
-      for (int r = 0; r < R; ++r) {
-        Step w[4];
-        decode_fp4(whole<64>(rows[r] + k / 2, (size - k) / 2, room), w);
-        Vec part = {};
-        for (int s = 0; s < 4; ++s) part = dot(part, w[s], xs[s]);
-        uint8_t tail[4];
-        const uint8_t *scale = whole<4>(scales[r] + k / 32, (size - k) / 32, tail);
-        sums[r] = add_exact_product(sums[r], part, chunk_scales(scale));
-      }
-    }
-  }
+  int64_t k = 0;
+  for (; k + kChunk <= size; k += kChunk) chunk(k, kChunk);
+  if (k < size) chunk(k, size - k);
 }
 
 // Columns [begin, end) of one row, R at a time; x is already scaled where the format has blocks.
@@ -136,15 +134,15 @@ TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *
 template <int64_t Format>
 TANDEM_INLINE void one_row(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
   float totals[kScaleRows] = {};
-  Item scaled_x[kBlock + kStep];
+  alignas(64) Item scaled_x[kBlock];
   for (int64_t k0 = 0; k0 < shape.K; k0 += kBlock) {
     const int64_t size = shape.K - k0 < kBlock ? shape.K - k0 : kBlock;
     const Item *x = p.x + k0;
     if (Format == TANDEM_FP8_BLOCK32) {
       const uint8_t *scales = p.scales + begin / kScaleRows * shape.scale_columns() + k0 / 32;
-      for (int64_t k = 0; k < size; k += kStep)
-        store_step(scaled_x + k, scaled(load_step(x + k), weight_scale(scales[k / 32])));
-      if (size % kBlock) store_step(scaled_x + (size + kStep - 1) / kStep * kStep, Step{});
+      for (int64_t k = 0; k < (size + kChunk - 1) / kChunk * kChunk; k += kStep)
+        store_step(scaled_x + k,
+                   k < size ? scaled(load_step(x + k), weight_scale(scales[k / 32])) : Step{});
       x = scaled_x;
     }
     float *out = totals - begin;
@@ -157,47 +155,36 @@ TANDEM_INLINE void one_row(const Shape &shape, const Product &p, int64_t begin, 
 // ---- several rows: weights are decoded once into a panel -----------------------------------
 
 #if defined(__AVX512F__)
-constexpr int kColumns = 4, kRows = 6, kScaledRows = 3;
+constexpr int kColumns = 4;
 #else
-constexpr int kColumns = 2, kRows = 2, kScaledRows = 1;
+constexpr int kColumns = 2;
 #endif
 constexpr int64_t kPitch = kBlock + kStep;
 
 // A decoded block of kColumns rows of weights.
 struct Panel {
   alignas(64) Item values[kColumns][kPitch];
-  alignas(64) float scales[kColumns][kBlock / kChunk][kLanes];
 };
 
-// Row `column` of the weights, `size` elements from k0, into row `at` of the panel, in whole
-// chunks.
-TANDEM_INLINE void decode_panel(const Shape &shape, const Product &p, int64_t column, int64_t k0,
-                                int64_t size, Panel &panel, int at) {
-  uint8_t room[64], tail[4];
-  Item *out = panel.values[at];
+// Row `column` of the weights, `size` elements from k0, into a row of the panel, in whole chunks.
+template <int64_t Format>
+TANDEM_INLINE void decode_row(const Shape &shape, const Product &p, int64_t column, int64_t k0,
+                              int64_t size, Item *out) {
   const uint8_t *codes = p.codes + column * shape.row_bytes();
-  for (int64_t k = 0; k < size; k += kChunk, out += kChunk) {
-    const int64_t left = size - k;
+  const int64_t scale_row = Format == TANDEM_FP8_BLOCK32 ? column / kScaleRows : column;
+  const uint8_t *scales = p.scales + scale_row * shape.scale_columns();
+  const auto chunk = [&](int64_t k, int64_t left) {
     Step w[4];
-    if (shape.format == TANDEM_MXFP4) {
-      decode_fp4(whole<64>(codes + (k0 + k) / 2, left / 2, room), w);
-      const uint8_t *scale = p.scales + column * shape.scale_columns() + (k0 + k) / 32;
-      store(panel.scales[at][k / kChunk], chunk_scales(whole<4>(scale, left / 32, tail)));
-    } else if (shape.format == TANDEM_BF16) {
-      for (int s = 0; s < 4; ++s) {
-        const uint8_t *place = codes + 2 * (k0 + k + s * kStep);
-        const uint8_t *step = whole<64>(place, 2 * (left - s * kStep), room);
-        w[s] = step_of(load_bf16(reinterpret_cast<const uint16_t *>(step)));
-      }
-    } else {
-      decode_fp8(whole<64>(codes + k0 + k, left, room), w);
-      decode_fp8(whole<64>(codes + k0 + k + 2 * kStep, left - 2 * kStep, room), w + 2);
-      const uint8_t *scale =
-          p.scales + column / kScaleRows * shape.scale_columns() + (k0 + k) / kStep;
-      for (int s = 0; s < 4 && s * kStep < left; ++s) w[s] = scaled(w[s], weight_scale(scale[s]));
+    chunk_of<Format>(codes, scales, k, left, w);
+    for (int s = 0; s < 4; ++s) {
+      if (Format == TANDEM_FP8_BLOCK32 && s * kStep < left)
+        w[s] = scaled_fp8(w[s], block_scale(scales[k / kStep + s]));
+      store_step(out + (k - k0) + s * kStep, w[s]);
     }
-    for (int s = 0; s < 4; ++s) store_step(out + s * kStep, w[s]);
-  }
+  };
+  int64_t k = k0;
+  for (; k + kChunk <= k0 + size; k += kChunk) chunk(k, kChunk);
+  if (k < k0 + size) chunk(k, k0 + size - k);
 }
 
 // R rows of x times the panel: adds to their sums.
@@ -217,47 +204,27 @@ TANDEM_INLINE void tile(const Item *x, int64_t stride, const Panel &panel, int64
     for (int c = 0; c < kColumns; ++c) totals[r][c] += tree_sum(sums[r][c]);
 }
 
-// The same with scales on the sums of chunks.
-template <int R>
-TANDEM_INLINE void scaled_tile(const Item *x, int64_t stride, const Panel &panel, int64_t size,
-                               float (*totals)[kColumns]) {
-  Vec sums[R][kColumns] = {};
-  for (int64_t k = 0; k < size; k += kChunk) {
-    Vec parts[R][kColumns] = {};
-    for (int64_t i = k; i < k + kChunk; i += kStep) {
-      Step w[kColumns];
-      for (int c = 0; c < kColumns; ++c) w[c] = load_step(panel.values[c] + i);
-      for (int r = 0; r < R; ++r) {
-        const Step xs = load_step(x + r * stride + i);
-        for (int c = 0; c < kColumns; ++c) parts[r][c] = dot(parts[r][c], w[c], xs);
-      }
-    }
-    for (int c = 0; c < kColumns; ++c) {
-      const Vec scale = load(panel.scales[c][k / kChunk]);
-      for (int r = 0; r < R; ++r) sums[r][c] = add_exact_product(sums[r][c], parts[r][c], scale);
-    }
-  }
-  for (int r = 0; r < R; ++r)
-    for (int c = 0; c < kColumns; ++c) totals[r][c] += tree_sum(sums[r][c]);
-}
-
 // `count` rows of x, from x, times the panel.
-TANDEM_INLINE void panel_rows(const Shape &shape, const Item *x, int64_t count, const Panel &panel,
+TANDEM_INLINE void panel_rows(const Item *x, int64_t stride, int64_t count, const Panel &panel,
                               int64_t size, float (*totals)[kColumns]) {
-  const int64_t stride = shape.stride();
   int64_t row = 0;
-  if (shape.format == TANDEM_MXFP4) {
-    for (; row + kScaledRows <= count; row += kScaledRows)
-      scaled_tile<kScaledRows>(x + row * stride, stride, panel, size, totals + row);
-    for (; row < count; ++row) scaled_tile<1>(x + row * stride, stride, panel, size, totals + row);
-    return;
-  }
-  for (; row + kRows <= count; row += kRows)
-    tile<kRows>(x + row * stride, stride, panel, size, totals + row);
-  for (; row < count; ++row) tile<1>(x + row * stride, stride, panel, size, totals + row);
+  const auto rows = [&](auto number) {
+    constexpr int R = decltype(number)::value;
+    tile<R>(x + row * stride, stride, panel, size, totals + row);
+    row += R;
+  };
+#if defined(__AVX512F__)
+  // Seven and eight are best as four and the rest.
+  while (count - row >= 6 && count - row != 7 && count - row != 8)
+    rows(std::integral_constant<int, 6>{});
+  while (count - row >= 4) rows(std::integral_constant<int, 4>{});
+#endif
+  while (count - row >= 2) rows(std::integral_constant<int, 2>{});
+  while (count - row >= 1) rows(std::integral_constant<int, 1>{});
 }
 
 // Columns [begin, end) of all rows of a product.
+template <int64_t Format>
 TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t begin, int64_t end,
                                 Panel &panel) {
   float totals[kRowBlock][kColumns];
@@ -265,13 +232,13 @@ TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t be
     const int64_t count = p.rows - row < kRowBlock ? p.rows - row : kRowBlock;
     for (int64_t n = begin; n < end; n += kColumns) {
       const int width = static_cast<int>(end - n < kColumns ? end - n : kColumns);
-      std::memset(totals, 0, sizeof totals);
+      std::memset(totals, 0, static_cast<size_t>(count) * sizeof totals[0]);
       for (int64_t k0 = 0; k0 < shape.K; k0 += kBlock) {
         const int64_t size = shape.K - k0 < kBlock ? shape.K - k0 : kBlock;
         for (int c = 0; c < kColumns; ++c)  // columns that fill the panel up are computed in vain
-          decode_panel(shape, p, n + (c < width ? c : 0), k0, size, panel, c);
-        const Item *x = p.x + row * shape.stride() + k0;
-        panel_rows(shape, x, count, panel, (size + kChunk - 1) / kChunk * kChunk, totals);
+          decode_row<Format>(shape, p, n + (c < width ? c : 0), k0, size, panel.values[c]);
+        panel_rows(p.x + row * shape.stride() + k0, shape.stride(), count, panel,
+                   (size + kChunk - 1) / kChunk * kChunk, totals);
       }
       for (int64_t r = 0; r < count; ++r)
         for (int c = 0; c < width; ++c) put(shape, p, row + r, n + c, totals[r][c]);
@@ -281,16 +248,13 @@ TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t be
 
 // ---- sharing work over threads ---------------------------------------------------------------
 
+template <int64_t Format>
 TANDEM_INLINE void some_columns(const Shape &shape, const Product &p, int64_t begin, int64_t end,
                                 Panel &panel) {
   if (p.rows > 1)
-    several_rows(shape, p, begin, end, panel);
-  else if (shape.format == TANDEM_BF16)
-    one_row<TANDEM_BF16>(shape, p, begin, end);
-  else if (shape.format == TANDEM_MXFP4)
-    one_row<TANDEM_MXFP4>(shape, p, begin, end);
+    several_rows<Format>(shape, p, begin, end, panel);
   else
-    one_row<TANDEM_FP8_BLOCK32>(shape, p, begin, end);
+    one_row<Format>(shape, p, begin, end);
 }
 
 // Runs `count` products; product(i) gives one. Threads share pieces of 32 columns by what they
@@ -312,7 +276,13 @@ TANDEM_INLINE void run_products(const Shape &shape, int64_t count, const Get &pr
       for (int64_t piece = 0; each && piece < pieces; ++piece, at += each) {
         if (at < begin || at >= end) continue;
         const int64_t n = piece * kScaleRows;
-        some_columns(shape, p, n, n + kScaleRows < shape.N ? n + kScaleRows : shape.N, panel);
+        const int64_t stop = n + kScaleRows < shape.N ? n + kScaleRows : shape.N;
+        if (shape.format == TANDEM_BF16)
+          some_columns<TANDEM_BF16>(shape, p, n, stop, panel);
+        else if (shape.format == TANDEM_MXFP4)
+          some_columns<TANDEM_MXFP4>(shape, p, n, stop, panel);
+        else
+          some_columns<TANDEM_FP8_BLOCK32>(shape, p, n, stop, panel);
       }
     }
   });
