@@ -45,6 +45,7 @@ class CpuBackend(CanonicalCaches):
             # Who wraps ops wants to see every call.
             graphs=use_native and type(self).wrap_op is Backend.wrap_op,
             notes=self._native_note,
+            composite_graphs=False,
         )
 
     @classmethod

@@ -40,6 +40,7 @@ class Capabilities:
         ops: records for ops it overrides or restricts; an op without a record is an unrestricted composite.
         batch_invariant: row results do not depend on the batch, bitwise.
         graphs: decode steps can be captured and replayed.
+        composite_graphs: captures hold what torch computes in composites too, not only the backend's own kernels.
         notes: free text for tables.
         verification: ``run on device``, or ``emulated`` where the host computes what the device would.
     """
@@ -51,6 +52,7 @@ class Capabilities:
     graphs: bool
     notes: str = ""
     verification: str = RUN_ON_DEVICE
+    composite_graphs: bool = True
 
 
 @dataclass(frozen=True, slots=True)

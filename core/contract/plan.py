@@ -58,6 +58,12 @@ class Plan:
         self.bindings: list[Binding] = []
         self._cache: dict[tuple[str, tuple[tuple[str, Any], ...]], OpFunction] = {}
 
+    @property
+    def graphs(self) -> bool:
+        """Whether steps of this plan can be captured and replayed: a replay calls no bound function."""
+        caps = self.backend.caps
+        return caps.graphs and (caps.composite_graphs or not self.composite)
+
     def bind(self, op: str, site: str, **attrs: Any) -> OpFunction:
         """The callable that runs ``op`` at ``site``.
 

@@ -75,7 +75,7 @@ class GraphCache:
 
     def __init__(self, plan: Plan, max_rows: int) -> None:
         self._plan, self._max_rows = plan, max_rows
-        self._enabled = plan.backend.caps.graphs
+        self._enabled = plan.graphs
         self._buffers: dict[int, _Buffers] = {}
         self._known: dict[_Key, _Captured] = {}
         self.captured = self.replayed = 0

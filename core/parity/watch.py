@@ -45,6 +45,11 @@ class WatchedPlan(Plan):
         super().__init__(backend, shard)
         self._watcher = watcher
 
+    @property
+    def graphs(self) -> bool:
+        """The watcher must see every call."""
+        return False
+
     def bind(self, op: str, site: str, **attrs: Any) -> OpFunction:
         """As `Plan.bind`."""
         function = super().bind(op, site, **attrs)
