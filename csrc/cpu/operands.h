@@ -14,6 +14,7 @@
 
 #include "codecs.h"
 #include "dot.h"
+#include "registers.h"
 #include "tandem.h"
 #include "vec.h"
 
@@ -34,6 +35,10 @@ TANDEM_INLINE Step step_of(const Vec &odd, const Vec &even) {
 TANDEM_INLINE Vec odd_of(const Step &s) { return (Vec)((VecU32)s & 0xffff0000u); }
 TANDEM_INLINE Vec even_of(const Step &s) { return (Vec)((VecU32)s << 16); }
 TANDEM_INLINE Vec dot(const Vec &sum, const Step &a, const Step &b) { return dot_pairs(sum, a, b); }
+
+// The lanes of a step that fill one register.
+using Part = Pairs;
+TANDEM_INLINE Part load_part_of_step(const Item *p, int) { return Pairs::load(p); }
 #else
 using Item = float;
 struct Step {
@@ -53,6 +58,16 @@ TANDEM_INLINE Vec odd_of(const Step &s) { return s.odd; }
 TANDEM_INLINE Vec even_of(const Step &s) { return s.even; }
 TANDEM_INLINE Vec dot(const Vec &sum, const Step &a, const Step &b) {
   return add_exact_product(add_exact_product(sum, a.odd, b.odd), a.even, b.even);
+}
+
+struct Part {
+  Register odd, even;
+  TANDEM_INLINE Register dot(const Register &sum, const Part &other) const {
+    return add_exact(add_exact(sum, odd, other.odd), even, other.even);
+  }
+};
+TANDEM_INLINE Part load_part_of_step(const Item *p, int part) {
+  return {load_register(p + part * kRegister), load_register(p + kLanes + part * kRegister)};
 }
 #endif
 

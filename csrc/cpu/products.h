@@ -154,10 +154,10 @@ TANDEM_INLINE void one_row(const Shape &shape, const Product &p, int64_t begin, 
 
 // ---- several rows: weights are decoded once into a panel -----------------------------------
 
-#if defined(__AVX512F__)
-constexpr int kColumns = 4;
+#if defined(__AVX512F__) || defined(__ARM_NEON)
+constexpr int kColumns = 4, kMostRows = 6;  // sums of a tile, in 32 registers
 #else
-constexpr int kColumns = 2;
+constexpr int kColumns = 2, kMostRows = 4;  // in 16
 #endif
 constexpr int64_t kPitch = kBlock + kStep;
 
@@ -187,21 +187,27 @@ TANDEM_INLINE void decode_row(const Shape &shape, const Product &p, int64_t colu
   if (k < k0 + size) chunk(k, k0 + size - k);
 }
 
-// R rows of x times the panel: adds to their sums.
+// R rows of x times the panel: adds to their sums. Lanes are taken by registers, so that the sums
+// of a tile stay in them.
 template <int R>
 TANDEM_INLINE void tile(const Item *x, int64_t stride, const Panel &panel, int64_t size,
                         float (*totals)[kColumns]) {
-  Vec sums[R][kColumns] = {};
-  for (int64_t k = 0; k < size; k += kStep) {
-    Step w[kColumns];
-    for (int c = 0; c < kColumns; ++c) w[c] = load_step(panel.values[c] + k);
-    for (int r = 0; r < R; ++r) {
-      const Step xs = load_step(x + r * stride + k);
-      for (int c = 0; c < kColumns; ++c) sums[r][c] = dot(sums[r][c], w[c], xs);
+  alignas(64) float lanes[R][kColumns][kLanes];
+  for (int part = 0; part < kLanes / kRegister; ++part) {
+    Register sums[R][kColumns] = {};
+    for (int64_t k = 0; k < size; k += kStep) {
+      Part w[kColumns];
+      for (int c = 0; c < kColumns; ++c) w[c] = load_part_of_step(panel.values[c] + k, part);
+      for (int r = 0; r < R; ++r) {
+        const Part xs = load_part_of_step(x + r * stride + k, part);
+        for (int c = 0; c < kColumns; ++c) sums[r][c] = w[c].dot(sums[r][c], xs);
+      }
     }
+    for (int r = 0; r < R; ++r)
+      for (int c = 0; c < kColumns; ++c) store_register(lanes[r][c] + part * kRegister, sums[r][c]);
   }
   for (int r = 0; r < R; ++r)
-    for (int c = 0; c < kColumns; ++c) totals[r][c] += tree_sum(sums[r][c]);
+    for (int c = 0; c < kColumns; ++c) totals[r][c] += tree_sum(load(lanes[r][c]));
 }
 
 // `count` rows of x, from x, times the panel.
@@ -213,12 +219,11 @@ TANDEM_INLINE void panel_rows(const Item *x, int64_t stride, int64_t count, cons
     tile<R>(x + row * stride, stride, panel, size, totals + row);
     row += R;
   };
-#if defined(__AVX512F__)
   // Seven and eight are best as four and the rest.
-  while (count - row >= 6 && count - row != 7 && count - row != 8)
-    rows(std::integral_constant<int, 6>{});
+  if (kMostRows == 6)
+    while (count - row >= 6 && count - row != 7 && count - row != 8)
+      rows(std::integral_constant<int, 6>{});
   while (count - row >= 4) rows(std::integral_constant<int, 4>{});
-#endif
   while (count - row >= 2) rows(std::integral_constant<int, 2>{});
   while (count - row >= 1) rows(std::integral_constant<int, 1>{});
 }
@@ -248,10 +253,12 @@ TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t be
 
 // ---- sharing work over threads ---------------------------------------------------------------
 
+// One row goes through registers where a step is one; elsewhere a panel is the faster way for it
+// too.
 template <int64_t Format>
 TANDEM_INLINE void some_columns(const Shape &shape, const Product &p, int64_t begin, int64_t end,
                                 Panel &panel) {
-  if (p.rows > 1)
+  if (p.rows > 1 || kRegister < kLanes)
     several_rows<Format>(shape, p, begin, end, panel);
   else
     one_row<Format>(shape, p, begin, end);
@@ -263,7 +270,7 @@ template <typename Get>
 TANDEM_INLINE void run_products(const Shape &shape, int64_t count, const Get &product) {
   const int64_t pieces = (shape.N + kScaleRows - 1) / kScaleRows;
   // A piece of several rows costs about what moving its weights costs, and a part of that for each.
-  const auto cost = [&](int64_t rows) { return rows ? 4 + rows - 1 : 0; };
+  const auto cost = [&](int64_t rows) { return rows ? 3 + rows : 0; };
   int64_t all = 0;
   for (int64_t i = 0; i < count; ++i) all += pieces * cost(product(i).rows);
   parallel_for(all, kScaleRows * shape.row_bytes() / 4, [&](int64_t begin, int64_t end) {
