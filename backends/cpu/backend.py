@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tandem.accelerator.kernels import launchers, records
-from tandem.backends.cpu import activations, kernels, native, recording, weights
+from tandem.backends.cpu import activations, kernels, memory, native, recording, weights
 from tandem.contract.backend import Array, Backend, Graph
 from tandem.contract.capabilities import Capabilities, MemoryInfo, Probe
 from tandem.contract.devices import check_index
@@ -36,6 +36,7 @@ class CpuBackend(CanonicalCaches):
         self._library = native.library() if use_native else None
         self._ops: dict[str, OpFunction] = launchers(kernels) if use_native else {}
         self._native_note = "native kernels" if use_native else "composites only"
+        self._arena = memory.Arena()
         self._memory: recording.Memory | None = None
         self._caps = Capabilities(
             contract=CONTRACT_VERSION,
@@ -96,7 +97,11 @@ class CpuBackend(CanonicalCaches):
         Raises:
             CapacityError: there is not that much.
         """
-        return allocate(shape, dtype, self.device, self.name)
+        try:
+            large = memory.empty(shape, dtype)
+        except (OSError, OverflowError):
+            large = None  # torch says why there is not that much
+        return allocate(shape, dtype, self.device, self.name) if large is None else large
 
     def from_host(self, array: Array, out: torch.Tensor | None = None) -> torch.Tensor:
         """Copy; the source may be reused on return."""
@@ -120,7 +125,7 @@ class CpuBackend(CanonicalCaches):
 
     def pack_weight(self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
         """As stored; the Engram table stays mapped."""
-        return weights.pack(kind, weight, shape)
+        return weights.pack(self._arena, kind, weight, shape)
 
     def unpack_weight(self, weight: PackedWeight) -> CanonicalWeight:
         """Exact stored bits."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from tandem.backends.cpu.memory import Arena
 from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, WeightKind
 from tandem.errors import CheckpointError, LayoutError
 
@@ -15,8 +16,8 @@ LAYOUT, MAPPED = "cpu.stored", "cpu.mapped"
 MOST_SCALE = 227  # 2^100
 
 
-def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
-    """Canonical weight -> PackedWeight of this backend; the result owns its memory, Engram tables excepted.
+def pack(arena: Arena, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
+    """Canonical weight -> PackedWeight of this backend, copied into the arena, Engram tables excepted.
 
     Raises:
         CheckpointError: a scale is NaN or above 2^100.
@@ -25,8 +26,8 @@ def pack(kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> P
     if scale is not None:
         scale = scale.view(torch.uint8)
     if kind is not WeightKind.ENGRAM:
-        data = data.clone(memory_format=torch.contiguous_format)
-        scale = None if scale is None else scale.clone(memory_format=torch.contiguous_format)
+        data = arena.copy(data)
+        scale = None if scale is None else arena.copy(scale)
         _check_scales(scale, weight.fmt, shape)
     if weight.fmt not in (QFormat.BF16, QFormat.F32):
         data = data.view(torch.uint8)

@@ -1,0 +1,59 @@
+"""Memory in huge pages: reading weights at the machine's speed meets a new page every few hundred nanoseconds else."""
+
+from __future__ import annotations
+
+import math
+import mmap
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Tensor = torch.Tensor
+LARGE = 4 << 20  # bytes from which an array of its own gets huge pages
+CHUNK = 64 << 20  # bytes of memory that weights share
+ALIGNMENT = 64  # bytes, a cache line
+
+
+def mapped(nbytes: int) -> npt.NDArray[np.uint8]:
+    """Anonymous memory, in huge pages where the system has them; nothing is resident before it is written.
+
+    Raises:
+        OSError: there is not that much.
+    """
+    memory = mmap.mmap(-1, nbytes)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:  # a kernel without them
+            pass
+    return np.frombuffer(memory, dtype=np.uint8)
+
+
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+    """An uninitialised array; None where it is too small for huge pages.
+
+    Raises:
+        OSError, OverflowError: there is not that much.
+    """
+    nbytes = math.prod(shape) * dtype.itemsize
+    if nbytes < LARGE:
+        return None
+    return torch.from_numpy(mapped(nbytes)).view(dtype).view(shape)
+
+
+class Arena:
+    """Copies of arrays, one after the other in large regions; a region is given back with the last of its arrays."""
+
+    def __init__(self) -> None:
+        self._chunk: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        self._used = 0
+
+    def copy(self, source: Tensor) -> Tensor:
+        """A contiguous copy."""
+        nbytes = source.numel() * source.element_size()
+        if self._used + nbytes > self._chunk.nbytes:
+            self._chunk, self._used = mapped(max(CHUNK, nbytes)), 0
+        region = self._chunk[self._used : self._used + nbytes]
+        self._used += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return torch.from_numpy(region).view(source.dtype).view(source.shape).copy_(source)
