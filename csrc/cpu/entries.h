@@ -14,19 +14,15 @@
 
 namespace tandem::TANDEM_ISA {
 
-typedef uint8_t VecU8 __attribute__((vector_size(kLanes)));
-
-TANDEM_INLINE VecU32 select(const VecU32 &mask, const VecU32 &a, const VecU32 &b) {
-  return (mask & a) | (~mask & b);
-}
+typedef uint8_t EntryCodes __attribute__((vector_size(kLanes)));
 
 // Sixteen codes. Subnormal ones, m 2^-9, are (1 + m / 8) 2^-6 - 2^-6.
 TANDEM_INLINE Vec decode_e4m3(const VecU32 &codes) {
   const VecU32 magnitude = codes & 0x7fu, bits = magnitude << 20;
   const VecU32 normal = bits + (120u << 23);
   const VecU32 small = (VecU32)((Vec)(bits + (121u << 23)) - 0.015625f);
-  const VecU32 number = select((VecU32)(magnitude < 8u), small, normal);
-  const VecU32 value = select((VecU32)(magnitude == 0x7fu), VecU32{} + kNaN, number);
+  const VecU32 number = magnitude < 8u ? small : normal;
+  const VecU32 value = magnitude == 0x7fu ? VecU32{} + kNaN : number;
   return (Vec)(value | ((codes & 0x80u) << 24));
 }
 
@@ -40,7 +36,7 @@ TANDEM_INLINE Vec decode_e2m1(const VecU32 &codes) {
   const VecU32 magnitude = codes & 7u;
   const VecU32 normal = (magnitude << 22) + (126u << 23);
   const VecU32 small = (VecU32)(magnitude == 1u) & (126u << 23);
-  return (Vec)(select((VecU32)(magnitude < 2u), small, normal) | ((codes & 8u) << 28));
+  return (Vec)((magnitude < 2u ? small : normal) | ((codes & 8u) << 28));
 #endif
 }
 
@@ -64,7 +60,7 @@ TANDEM_INLINE void decode_entry(int64_t format, const uint8_t *entry, int64_t n,
   const uint8_t *scales = entry + code_bytes(format, n);
   if (format == TANDEM_MXFP8) {
     for (int64_t k = 0; k < n; k += kLanes) {
-      VecU8 codes;
+      EntryCodes codes;
       std::memcpy(&codes, entry + k, sizeof codes);
       put(k, decode_e4m3(__builtin_convertvector(codes, VecU32)) * decode_ue8m0(scales[k / 32]));
     }

@@ -68,7 +68,8 @@ TANDEM_INLINE VecU32 turn_words(const VecU32 &words, int64_t first, int64_t coun
   uint32_t mixed[kLanes] = {};
   std::memcpy(mixed, &words, sizeof words);
   const VecU32 tail = load_words(mixed - first, count + first);
-  store_words(mixed - first, turn(tail, angles.cosine(0, count + first), angles.sine(0, count + first)),
+  store_words(mixed - first,
+              turn(tail, angles.cosine(0, count + first), angles.sine(0, count + first)),
               count + first);
   return load_words(mixed, kLanes);
 }

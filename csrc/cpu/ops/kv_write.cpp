@@ -56,7 +56,8 @@ int32_t run(const uint16_t *x, const float *weight, const float *cos_sin, uint16
       uint16_t *row = normed + t * D;
       normalise(x + t * D, weight, row, D, eps);
       if (slots[t] >= 0)
-        write_entry(format, row, D, Angles{cos_sin + t * rd, rd / 2, false}, cache + slots[t] * size);
+        write_entry(format, row, D, Angles{cos_sin + t * rd, rd / 2, false},
+                    cache + slots[t] * size);
     }
   });
   return TANDEM_OK;

@@ -1,0 +1,170 @@
+// Attention, first half: queries and scores. Heads lie in the lanes; a channel pair of an entry
+// meets all of them at once.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "attention.h"
+#include "dot.h"
+#include "rotate.h"
+
+namespace tandem::TANDEM_ISA {
+
+// Registers of heads, and entries, that a step of scores has sums for.
+#if defined(__AVX512F__)
+constexpr int kScoreVecs = 4, kScoreEntries = 4;
+#elif defined(__AVX2__) || defined(__ARM_NEON)
+constexpr int kScoreVecs = 1, kScoreEntries = 4;
+#else
+constexpr int kScoreVecs = 1, kScoreEntries = 2;
+#endif
+constexpr int kEntryStep = 8;      // entries that scores are made of together; 8 registers' too
+constexpr int64_t kDimStep = 128;  // channels whose part of a query stays in the first cache
+// Weights below this are zero. It keeps sums of what caches hold, multiples of 2^-31, clear of the
+// subnormal numbers that a processor's bf16 products do not have.
+constexpr float kLeastWeight = 0x1p-80f;
+
+// Sixteen heads of a query: [D / 2, lanes] words, each two channels of the head of its lane.
+inline void prepare_query(const Attention &a, int64_t t, int64_t place, int64_t vec) {
+  uint32_t *query = a.scratch + place * a.row_words() + vec * kLanes;
+  const int64_t words = a.D / 2, lanes = a.lanes(), kept = words - a.turned / 2;
+  const int64_t first = vec * kLanes, heads = a.H - first < kLanes ? a.H - first : kLanes;
+  const float *angles = a.cos_sin + t * a.turned;
+  for (int64_t j = 0; j < words; j += kLanes) {
+    const int64_t count = words - j < kLanes ? words - j : kLanes;
+    uint32_t block[kLanes][kLanes] = {};  // by channel pair and head
+    for (int64_t h = 0; h < heads; ++h) {
+      uint32_t row[kLanes];
+      store_words(row, load_words(a.q + (t * a.H + first + h) * a.D + 2 * j, count), kLanes);
+      for (int i = 0; i < kLanes; ++i) block[i][h] = row[i];
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t pair = j + i - kept;
+      VecU32 word = load_words(block[i], kLanes);
+      if (pair >= 0) word = turn(word, splat(angles[pair]), splat(angles[a.turned / 2 + pair]));
+      store_words(query + (j + i) * lanes, word, kLanes);
+    }
+  }
+}
+
+// Entries that a chunk of a row names, as bf16 side by side; returns their number. A step of
+// entries is filled up with zeros.
+inline int64_t read_entries(const Attention &a, int64_t t, int64_t number, const Chunk &chunk) {
+  const int64_t before = parts(a.window.width, kChunk);
+  const EntryList &list = number < before ? a.window : a.main;
+  const int64_t start = (number < before ? number : number - before) * kChunk;
+  const int64_t end = list.width - start < kChunk ? list.width : start + kChunk;
+  const int64_t size = entry_bytes(list.format, a.D);
+  const uint8_t *held[kChunk];
+  int64_t count = 0;
+  for (int64_t i = start; i < end; ++i) {
+    const int32_t slot = list.slots[t * list.width + i];
+    if (slot >= 0) held[count++] = list.cache + slot * size;
+  }
+  for (int64_t e = 0; e < count; ++e) {
+    uint16_t *key = chunk.keys + e / 2 * (2 * a.D) + e % 2 * kLanes;
+    decode_entry(list.format, held[e], a.D, [key](int64_t k, const Vec &values) {
+      const VecU16 half = __builtin_convertvector((VecU32)values >> 16, VecU16);  // exact
+      std::memcpy(key + 2 * k, &half, sizeof half);
+    });
+  }
+  for (int64_t e = count; e < parts(count, kEntryStep) * kEntryStep; ++e)
+    for (int64_t k = 0; k < a.D; k += kLanes)
+      std::memset(chunk.keys + e / 2 * (2 * a.D) + e % 2 * kLanes + 2 * k, 0, 2 * kLanes);
+  return count;
+}
+
+// Adds what channels [begin, end) bring to the scores of `Entries` entries for `Vecs` registers of
+// heads. A lane adds its channels in order.
+template <int Vecs, int Entries>
+TANDEM_INLINE void add_scores(const uint32_t *query, int64_t lanes, const uint16_t *keys, int64_t D,
+                              int64_t begin, int64_t end, float *scores) {
+  Vec sums[Vecs][Entries];
+  for (int v = 0; v < Vecs; ++v)
+    for (int e = 0; e < Entries; ++e)
+      sums[v][e] = begin ? load(scores + e * lanes + v * kLanes) : Vec{};
+  for (int64_t k = begin; k < end; k += kLanes) {
+    for (int i = 0; i < kLanes / 2; ++i) {
+      VecBf16 heads[Vecs];
+      for (int v = 0; v < Vecs; ++v)
+        heads[v] = (VecBf16)load_words(query + (k / 2 + i) * lanes + v * kLanes, kLanes);
+      for (int e = 0; e < Entries; ++e) {
+        uint32_t pair;
+        std::memcpy(&pair, keys + e / 2 * (2 * D) + e % 2 * kLanes + 2 * k + 2 * i, sizeof pair);
+        const VecBf16 key = (VecBf16)(VecU32{} + pair);
+        for (int v = 0; v < Vecs; ++v) sums[v][e] = dot_pairs(sums[v][e], heads[v], key);
+      }
+    }
+  }
+  for (int v = 0; v < Vecs; ++v)
+    for (int e = 0; e < Entries; ++e) store(scores + e * lanes + v * kLanes, sums[v][e]);
+}
+
+// f32 [count, lanes], and those of the zeros that fill a step up.
+inline void make_scores(const Attention &a, const uint32_t *query, const Chunk &chunk,
+                        int64_t count) {
+  const int64_t lanes = a.lanes(), vecs = lanes / kLanes;
+  float *scores = reinterpret_cast<float *>(chunk.weights);
+  for (int64_t begin = 0; begin < a.D; begin += kDimStep) {
+    const int64_t end = a.D - begin < kDimStep ? a.D : begin + kDimStep;
+    int64_t v = 0;
+    for (; v + kScoreVecs <= vecs; v += kScoreVecs)
+      for (int64_t e = 0; e < count; e += kScoreEntries)
+        add_scores<kScoreVecs, kScoreEntries>(query + v * kLanes, lanes, chunk.keys + e * a.D, a.D,
+                                              begin, end, scores + e * lanes + v * kLanes);
+    for (; v < vecs; ++v)
+      for (int64_t e = 0; e < count; e += kEntryStep)
+        add_scores<1, kEntryStep>(query + v * kLanes, lanes, chunk.keys + e * a.D, a.D, begin, end,
+                                  scores + e * lanes + v * kLanes);
+  }
+}
+
+// Weights of sixteen heads, rounded to bf16 in pairs of entries, with their peak and their sum
+// before rounding.
+TANDEM_INLINE void weigh(const Attention &a, const Chunk &chunk, int64_t count, int64_t vec) {
+  const int64_t lanes = a.lanes();
+  const float *scores = reinterpret_cast<const float *>(chunk.weights) + vec * kLanes;
+  uint32_t *pairs = chunk.weights + vec * kLanes;
+  Vec peak = splat(-__builtin_inff()), sum = {};
+  for (int64_t e = 0; e < count; ++e) peak = higher(load(scores + e * lanes) * a.scale, peak);
+  store(chunk.peak + vec * kLanes, peak);
+  const Vec base = peak == -__builtin_inff() ? Vec{} : peak;
+  const auto weight = [&](int64_t e) {
+    if (e >= count) return Vec{};
+    const Vec w = exp_weight(load(scores + e * lanes) * a.scale - base);
+    const Vec kept = w < kLeastWeight ? Vec{} : w;
+    sum += kept;
+    return kept;
+  };
+  for (int64_t e = 0; e < count; e += 2) {  // pair e / 2 replaces scores that have been read
+    const VecU32 low = narrow_lanes(weight(e)), high = narrow_lanes(weight(e + 1));
+    store_words(pairs + e / 2 * lanes, low | (high << 16), kLanes);
+  }
+  store(chunk.sum + vec * kLanes, sum);
+}
+
+// Keys of two entries, side by side, to pairs.
+TANDEM_INLINE void pair_up(uint16_t *keys, int64_t vecs) {
+  for (int64_t i = 0; i < vecs; ++i, keys += 2 * kLanes) {
+    VecU16 first, second;
+    std::memcpy(&first, keys, sizeof first);
+    std::memcpy(&second, keys + kLanes, sizeof second);
+    store_words(
+        keys,
+        __builtin_convertvector(first, VecU32) | (__builtin_convertvector(second, VecU32) << 16),
+        kLanes);
+  }
+}
+
+inline void score_chunk(const Attention &a, int64_t t, int64_t place, int64_t number) {
+  const Chunk chunk(a, place, number);
+  const int64_t count = read_entries(a, t, number, chunk);
+  *chunk.count = static_cast<uint32_t>(count);
+  if (!count) return;
+  make_scores(a, a.scratch + place * a.row_words(), chunk, count);
+  for (int64_t vec = 0; vec < a.lanes() / kLanes; ++vec) weigh(a, chunk, count, vec);
+  pair_up(chunk.keys, parts(count, 2) * (a.D / kLanes));
+}
+
+}  // namespace tandem::TANDEM_ISA

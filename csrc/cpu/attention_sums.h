@@ -1,0 +1,143 @@
+// Attention, second half: weighted sums of entries, chunk by chunk, and the steps of a whole call.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "attention.h"
+#include "attention_scores.h"
+#include "dot.h"
+#include "parallel.h"
+
+namespace tandem::TANDEM_ISA {
+
+// Heads, and registers of channels, that a step has sums for.
+#if defined(__AVX512F__)
+constexpr int kSumHeads = 4, kSumVecs = 4;
+#elif defined(__AVX2__) || defined(__ARM_NEON)
+constexpr int kSumHeads = 2, kSumVecs = 2;
+#else
+constexpr int kSumHeads = 1, kSumVecs = 2;
+#endif
+
+// A part of a row's output: heads [head, head + heads), channels [dim, dim + width).
+struct OutputBlock {
+  int64_t head, heads, dim, width;
+  float values[kBlockHeads * kBlockDim];  // of head i at i * kBlockDim
+};
+
+// With m the largest of the chunks' peaks and the sink: e^(peak - m) of each chunk is what its sums
+// count, and their total with e^(sink - m) is the divisor.
+struct Merge {
+  static constexpr int kVecs = kBlockHeads / kLanes;
+  Vec highest[kVecs], total[kVecs];
+
+  TANDEM_INLINE Merge(const Attention &a, int64_t place, int64_t head) {
+    for (int v = 0; v < kVecs; ++v) {
+      const int64_t first = head + v * kLanes, rest = a.H - first;
+      const Vec sink = rest >= kLanes ? load(a.sink + first)
+                       : rest > 0     ? load_part(a.sink + first, rest)
+                                      : Vec{};
+      highest[v] = sink;
+      if (rest <= 0) continue;
+      for (int64_t c = 0; c < a.chunks(); ++c) {
+        const Chunk chunk(a, place, c);
+        if (*chunk.count) highest[v] = higher(load(chunk.peak + first), highest[v]);
+      }
+      total[v] = exp_weight(sink - highest[v]);
+      for (int64_t c = 0; c < a.chunks(); ++c) {
+        const Chunk chunk(a, place, c);
+        if (*chunk.count)
+          total[v] += load(chunk.sum + first) * exp_weight(load(chunk.peak + first) - highest[v]);
+      }
+    }
+  }
+
+  TANDEM_INLINE void factors(const Attention &a, const Chunk &chunk, int64_t head,
+                             float *out) const {
+    for (int v = 0; v < kVecs; ++v)
+      if (head + v * kLanes < a.H)
+        store(out + v * kLanes,
+              exp_weight(load(chunk.peak + head + v * kLanes) - highest[v]) / total[v]);
+  }
+};
+
+// out += factor * sum of weights and keys, for `Heads` heads and `Vecs` registers of channels. A
+// lane adds the pairs of entries in order.
+template <int Heads, int Vecs>
+TANDEM_INLINE void add_sums(const uint32_t *weights, int64_t lanes, const uint16_t *keys, int64_t D,
+                            int64_t pairs, const float *factors, float *out) {
+  Vec sums[Heads][Vecs] = {};
+  for (int64_t i = 0; i < pairs; ++i) {
+    VecBf16 key[Vecs];
+    for (int v = 0; v < Vecs; ++v) key[v] = load_bf16(keys + i * 2 * D + v * 2 * kLanes);
+    for (int h = 0; h < Heads; ++h) {
+      const VecBf16 weight = (VecBf16)(VecU32{} + weights[i * lanes + h]);
+      for (int v = 0; v < Vecs; ++v) sums[h][v] = dot_pairs(sums[h][v], key[v], weight);
+    }
+  }
+  for (int h = 0; h < Heads; ++h) {
+    for (int v = 0; v < Vecs; ++v) {
+      float *place = out + h * kBlockDim + v * kLanes;
+      store(place, load(place) + sums[h][v] * factors[h]);
+    }
+  }
+}
+
+inline void sum_block(const Attention &a, int64_t place, OutputBlock &block) {
+  const Merge merge(a, place, block.head);
+  const int64_t lanes = a.lanes(), vecs = block.width / kLanes;
+  std::memset(block.values, 0, sizeof block.values);
+  float factors[kBlockHeads];
+  for (int64_t c = 0; c < a.chunks(); ++c) {
+    const Chunk chunk(a, place, c);
+    const int64_t pairs = (*chunk.count + 1) / 2;
+    if (!pairs) continue;
+    merge.factors(a, chunk, block.head, factors);
+    const uint16_t *keys = chunk.keys + 2 * block.dim;
+    // Heads that fill a step up are lanes whose query is zero.
+    for (int64_t h = 0; h < block.heads; h += kSumHeads) {
+      const uint32_t *weights = chunk.weights + block.head + h;
+      float *out = block.values + h * kBlockDim;
+      int64_t v = 0;
+      for (; v + kSumVecs <= vecs; v += kSumVecs)
+        add_sums<kSumHeads, kSumVecs>(weights, lanes, keys + v * 2 * kLanes, a.D, pairs,
+                                      factors + h, out + v * kLanes);
+      for (; v < vecs; ++v)
+        add_sums<kSumHeads, 1>(weights, lanes, keys + v * 2 * kLanes, a.D, pairs, factors + h,
+                               out + v * kLanes);
+    }
+  }
+}
+
+// finish(row, block) gets every part of every row's output.
+template <typename Finish>
+inline void attend(const Attention &a, const Finish &finish) {
+  const int64_t vecs = a.lanes() / kLanes, chunks = a.chunks();
+  const int64_t groups = parts(a.H, kBlockHeads), tasks = groups * parts(a.D, kBlockDim);
+  for (int64_t first = 0; first < a.T; first += a.rows) {
+    const int64_t count = a.T - first < a.rows ? a.T - first : a.rows;
+    parallel_for(count * vecs, 2 * kLanes * a.D, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) prepare_query(a, first + i / vecs, i / vecs, i % vecs);
+    });
+    parallel_for(count * chunks, kChunk * a.lanes() * a.D / 32, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        score_chunk(a, first + i / chunks, i / chunks, i % chunks);
+    });
+    const int64_t work = kChunk * chunks * kBlockHeads * kBlockDim / 32;
+    parallel_for(count * tasks, work, [&](int64_t begin, int64_t end) {
+      OutputBlock block;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t place = i / tasks, task = i % tasks;
+        block.head = task % groups * kBlockHeads;
+        block.heads = a.H - block.head < kBlockHeads ? a.H - block.head : kBlockHeads;
+        block.dim = task / groups * kBlockDim;
+        block.width = a.D - block.dim < kBlockDim ? a.D - block.dim : kBlockDim;
+        sum_block(a, place, block);
+        finish(first + place, block);
+      }
+    });
+  }
+}
+
+}  // namespace tandem::TANDEM_ISA

@@ -1,0 +1,44 @@
+// sparse_attn: attention of rows over the entries that their slots name; see attention.h.
+//
+//   q         bf16 [T, H, D]               D a multiple of 16 and whole groups
+//   window    u8 [E, entry bytes]
+//   slots     i32 [T, W]                   negative: absent
+//   main      u8 [E2, entry bytes]         NULL where K is 0
+//   main_slots  i32 [T, K]                 NULL where K is 0
+//   sink      f32 [H]
+//   out       bf16 [T, H, D]               out
+//   scratch   u32 [scratch rows, row words]  row words as attention.h has them
+//   formats   TANDEM_MXFP8, TANDEM_MXFP4 or TANDEM_NVFP4, of window and main
+#include "attention_sums.h"
+
+namespace tandem::TANDEM_ISA::ops::sparse_attn {
+
+int32_t run(const uint16_t *q, const uint8_t *window, const int32_t *slots, const uint8_t *main,
+            const int32_t *main_slots, const float *sink, uint16_t *out, uint32_t *scratch,
+            int64_t T, int64_t H, int64_t D, int64_t W, int64_t K, int64_t window_entries,
+            int64_t main_entries, int64_t window_format, int64_t main_format, int64_t scratch_rows,
+            int64_t row_words, double scale) {
+  const Attention attention{q,
+                            nullptr,
+                            {window, slots, W, window_entries, window_format},
+                            {main, main_slots, K, main_entries, main_format},
+                            sink,
+                            static_cast<float>(scale),
+                            T,
+                            H,
+                            D,
+                            0,
+                            scratch,
+                            scratch_rows};
+  if (const int32_t status = attention.check(row_words)) return status;
+  if (T && !out) return TANDEM_NULL_POINTER;
+  attend(attention, [&](int64_t t, const OutputBlock &block) {
+    for (int64_t h = 0; h < block.heads; ++h)
+      for (int64_t k = 0; k < block.width; k += kLanes)
+        store(out + (t * H + block.head + h) * D + block.dim + k,
+              load(block.values + h * kBlockDim + k));
+  });
+  return TANDEM_OK;
+}
+
+}  // namespace tandem::TANDEM_ISA::ops::sparse_attn
