@@ -45,7 +45,8 @@ TANDEM_INLINE VecU32 unpack_e2m1(const uint8_t *packed) {
   uint32_t a, b;
   std::memcpy(&a, packed, sizeof a);
   std::memcpy(&b, packed + sizeof a, sizeof b);
-  const VecU32 words = {a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b};
+  const VecU32 upper = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+  const VecU32 words = upper != 0 ? VecU32{} + b : VecU32{} + a;
   const VecU32 places = {0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28};
   return words >> places;
 }
@@ -54,23 +55,46 @@ TANDEM_INLINE int64_t entry_bytes(int64_t format, int64_t n) {
   return code_bytes(format, n) + n / group_of(format);
 }
 
-// put(k, values of channels k to k + 15) over an entry of n channels.
+// Up to sixteen scales.
+TANDEM_INLINE Vec decode_scales(int64_t format, const uint8_t *scales, int64_t count) {
+  EntryCodes bytes = {};
+  std::memcpy(&bytes, scales, count < kLanes ? static_cast<size_t>(count) : sizeof bytes);
+  const VecU32 codes = __builtin_convertvector(bytes, VecU32);
+  if (format == TANDEM_NVFP4) return decode_e4m3(codes);
+  const VecU32 normal = codes == 0u ? VecU32{} + 0x400000u : codes << 23;
+  return (Vec)(codes == 255u ? VecU32{} + kNaN : normal);
+}
+
+// put(k, values of channels k to k + 15) over an entry of n channels in groups of one scale.
+template <int64_t Format, typename Put>
+TANDEM_INLINE void decode_groups(const uint8_t *entry, int64_t n, const Put &put) {
+  constexpr int64_t kGroup = Format == TANDEM_NVFP4 ? 16 : 32;
+  const uint8_t *scales = entry + code_bytes(Format, n);
+  for (int64_t start = 0; start < n; start += kLanes * kGroup) {
+    const int64_t end = n - start < kLanes * kGroup ? n : start + kLanes * kGroup;
+    float factors[kLanes];
+    store(factors, decode_scales(Format, scales + start / kGroup, (end - start) / kGroup));
+    for (int64_t k = start; k < end; k += kLanes) {
+      const float factor = factors[(k - start) / kGroup];
+      if constexpr (Format == TANDEM_MXFP8) {
+        EntryCodes codes;
+        std::memcpy(&codes, entry + k, sizeof codes);
+        put(k, decode_e4m3(__builtin_convertvector(codes, VecU32)) * factor);
+      } else {
+        put(k, decode_e2m1(unpack_e2m1(entry + k / 2)) * factor);
+      }
+    }
+  }
+}
+
 template <typename Put>
 TANDEM_INLINE void decode_entry(int64_t format, const uint8_t *entry, int64_t n, const Put &put) {
-  const uint8_t *scales = entry + code_bytes(format, n);
-  if (format == TANDEM_MXFP8) {
-    for (int64_t k = 0; k < n; k += kLanes) {
-      EntryCodes codes;
-      std::memcpy(&codes, entry + k, sizeof codes);
-      put(k, decode_e4m3(__builtin_convertvector(codes, VecU32)) * decode_ue8m0(scales[k / 32]));
-    }
-  } else if (format == TANDEM_NVFP4) {
-    for (int64_t k = 0; k < n; k += kLanes)
-      put(k, decode_e2m1(unpack_e2m1(entry + k / 2)) * decode_e4m3(scales[k / 16]));
-  } else {
-    for (int64_t k = 0; k < n; k += kLanes)
-      put(k, decode_e2m1(unpack_e2m1(entry + k / 2)) * decode_ue8m0(scales[k / 32]));
-  }
+  if (format == TANDEM_MXFP8)
+    decode_groups<TANDEM_MXFP8>(entry, n, put);
+  else if (format == TANDEM_NVFP4)
+    decode_groups<TANDEM_NVFP4>(entry, n, put);
+  else
+    decode_groups<TANDEM_MXFP4>(entry, n, put);
 }
 
 // Whether every slot is below the number of entries; negative ones name none.
