@@ -48,30 +48,29 @@ inline void prepare_query(const Attention &a, int64_t t, int64_t place, int64_t 
   }
 }
 
-// Entries that a chunk of a row names, as bf16 side by side; returns their number. A step of
-// entries is filled up with zeros.
+// Entries that a chunk of a row names, as bf16 side by side; returns their number. Where that is
+// odd the last one is there twice: whatever it holds, it is one of the row's.
 inline int64_t read_entries(const Attention &a, int64_t t, int64_t number, const Chunk &chunk) {
   const int64_t before = parts(a.window.width, kChunk);
   const EntryList &list = number < before ? a.window : a.main;
   const int64_t start = (number < before ? number : number - before) * kChunk;
   const int64_t end = list.width - start < kChunk ? list.width : start + kChunk;
   const int64_t size = entry_bytes(list.format, a.D);
-  const uint8_t *held[kChunk];
+  const uint8_t *held[kChunk + 1];
   int64_t count = 0;
   for (int64_t i = start; i < end; ++i) {
     const int32_t slot = list.slots[t * list.width + i];
-    if (slot >= 0) held[count++] = list.cache + slot * size;
+    if (slot < 0) continue;
+    held[count++] = list.cache + slot * size;
+    for (int64_t byte = 0; byte < size; byte += 64) __builtin_prefetch(held[count - 1] + byte);
   }
-  for (int64_t e = 0; e < count; ++e) {
-    uint16_t *key = chunk.keys + e / 2 * (2 * a.D) + e % 2 * kLanes;
-    decode_entry(list.format, held[e], a.D, [key](int64_t k, const Vec &values) {
-      const VecU16 half = __builtin_convertvector((VecU32)values >> 16, VecU16);  // exact
-      std::memcpy(key + 2 * k, &half, sizeof half);
+  if (count % 2) held[count] = held[count - 1];
+  for (int64_t e = 0; e < count; e += 2) {
+    uint16_t *key = chunk.keys + e * a.D;
+    decode_entries<2>(list.format, held + e, a.D, [key](int64_t k, const Vec *values) {
+      store_beside(key + 2 * k, values[0], values[1]);
     });
   }
-  for (int64_t e = count; e < parts(count, kEntryStep) * kEntryStep; ++e)
-    for (int64_t k = 0; k < a.D; k += kLanes)
-      std::memset(chunk.keys + e / 2 * (2 * a.D) + e % 2 * kLanes + 2 * k, 0, 2 * kLanes);
   return count;
 }
 
@@ -101,7 +100,7 @@ TANDEM_INLINE void add_scores(const uint32_t *query, int64_t lanes, const uint16
     for (int e = 0; e < Entries; ++e) store(scores + e * lanes + v * kLanes, sums[v][e]);
 }
 
-// f32 [count, lanes], and those of the zeros that fill a step up.
+// f32 [count, lanes]; what fills a step up has scores that nobody reads.
 inline void make_scores(const Attention &a, const uint32_t *query, const Chunk &chunk,
                         int64_t count) {
   const int64_t lanes = a.lanes(), vecs = lanes / kLanes;

@@ -110,29 +110,50 @@ inline void sum_block(const Attention &a, int64_t place, OutputBlock &block) {
   }
 }
 
+// Number i of an order in which every stretch has an equal share of the numbers below any bound:
+// what a row selects ends somewhere, and whoever had the chunks behind would have nothing to do.
+TANDEM_INLINE int64_t dealt(int64_t i, int64_t count) {
+  int64_t number = 0;
+  for (int64_t step = 1; count > 1; step *= 2) {
+    const int64_t even = (count + 1) / 2;
+    if (i >= even) number += step;
+    count = i < even ? even : count - even;
+    i = i < even ? i : i - even;
+  }
+  return number;
+}
+
+// Task i of those of some rows' sums; rows follow each other, since they differ in length.
+TANDEM_INLINE OutputBlock output_block(const Attention &a, int64_t i, int64_t rows, int64_t *row) {
+  const int64_t groups = parts(a.H, kBlockHeads);
+  *row = i / groups % rows;
+  OutputBlock block;
+  block.head = i % groups * kBlockHeads;
+  block.heads = a.H - block.head < kBlockHeads ? a.H - block.head : kBlockHeads;
+  block.dim = i / groups / rows * kBlockDim;
+  block.width = a.D - block.dim < kBlockDim ? a.D - block.dim : kBlockDim;
+  return block;
+}
+
 // finish(row, block) gets every part of every row's output.
 template <typename Finish>
 inline void attend(const Attention &a, const Finish &finish) {
   const int64_t vecs = a.lanes() / kLanes, chunks = a.chunks();
-  const int64_t groups = parts(a.H, kBlockHeads), tasks = groups * parts(a.D, kBlockDim);
+  const int64_t blocks = parts(a.H, kBlockHeads) * parts(a.D, kBlockDim);
   for (int64_t first = 0; first < a.T; first += a.rows) {
-    const int64_t count = a.T - first < a.rows ? a.T - first : a.rows;
-    parallel_for(count * vecs, 2 * kLanes * a.D, [&](int64_t begin, int64_t end) {
+    const int64_t rows = a.T - first < a.rows ? a.T - first : a.rows;
+    parallel_for(rows * vecs, 2 * kLanes * a.D, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) prepare_query(a, first + i / vecs, i / vecs, i % vecs);
     });
-    parallel_for(count * chunks, kChunk * a.lanes() * a.D / 32, [&](int64_t begin, int64_t end) {
+    parallel_for(rows * chunks, kChunk * a.lanes() * a.D / 32, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        score_chunk(a, first + i / chunks, i / chunks, i % chunks);
+        score_chunk(a, first + i % rows, i % rows, dealt(i / rows, chunks));
     });
     const int64_t work = kChunk * chunks * kBlockHeads * kBlockDim / 32;
-    parallel_for(count * tasks, work, [&](int64_t begin, int64_t end) {
-      OutputBlock block;
+    parallel_for(rows * blocks, work, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t place = i / tasks, task = i % tasks;
-        block.head = task % groups * kBlockHeads;
-        block.heads = a.H - block.head < kBlockHeads ? a.H - block.head : kBlockHeads;
-        block.dim = task / groups * kBlockDim;
-        block.width = a.D - block.dim < kBlockDim ? a.D - block.dim : kBlockDim;
+        int64_t place;
+        OutputBlock block = output_block(a, i, rows, &place);
         sum_block(a, place, block);
         finish(first + place, block);
       }

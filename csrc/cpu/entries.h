@@ -42,13 +42,18 @@ TANDEM_INLINE Vec decode_e2m1(const VecU32 &codes) {
 
 // The codes of sixteen channels, packed in eight bytes; the upper bits of the lanes hold others.
 TANDEM_INLINE VecU32 unpack_e2m1(const uint8_t *packed) {
+  const VecU32 places = {0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28};
+#if defined(__AVX512F__)
+  const VecU32 word = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+  const __m128i both = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(packed));
+  return (VecU32)_mm512_permutexvar_epi32((__m512i)word, _mm512_castsi128_si512(both)) >> places;
+#else
   uint32_t a, b;
   std::memcpy(&a, packed, sizeof a);
   std::memcpy(&b, packed + sizeof a, sizeof b);
   const VecU32 upper = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
-  const VecU32 words = upper != 0 ? VecU32{} + b : VecU32{} + a;
-  const VecU32 places = {0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28};
-  return words >> places;
+  return (upper != 0 ? VecU32{} + b : VecU32{} + a) >> places;
+#endif
 }
 
 TANDEM_INLINE int64_t entry_bytes(int64_t format, int64_t n) {
@@ -65,36 +70,59 @@ TANDEM_INLINE Vec decode_scales(int64_t format, const uint8_t *scales, int64_t c
   return (Vec)(codes == 255u ? VecU32{} + kNaN : normal);
 }
 
-// put(k, values of channels k to k + 15) over an entry of n channels in groups of one scale.
-template <int64_t Format, typename Put>
-TANDEM_INLINE void decode_groups(const uint8_t *entry, int64_t n, const Put &put) {
+// put(k, values of channels k to k + 15 of each entry) over `Entries` entries of n channels in
+// groups of one scale.
+template <int64_t Format, int Entries, typename Put>
+TANDEM_INLINE void decode_groups(const uint8_t *const *entries, int64_t n, const Put &put) {
   constexpr int64_t kGroup = Format == TANDEM_NVFP4 ? 16 : 32;
-  const uint8_t *scales = entry + code_bytes(Format, n);
   for (int64_t start = 0; start < n; start += kLanes * kGroup) {
     const int64_t end = n - start < kLanes * kGroup ? n : start + kLanes * kGroup;
-    float factors[kLanes];
-    store(factors, decode_scales(Format, scales + start / kGroup, (end - start) / kGroup));
+    float factors[Entries][kLanes];
+    for (int e = 0; e < Entries; ++e)
+      store(factors[e], decode_scales(Format, entries[e] + code_bytes(Format, n) + start / kGroup,
+                                      (end - start) / kGroup));
     for (int64_t k = start; k < end; k += kLanes) {
-      const float factor = factors[(k - start) / kGroup];
-      if constexpr (Format == TANDEM_MXFP8) {
-        EntryCodes codes;
-        std::memcpy(&codes, entry + k, sizeof codes);
-        put(k, decode_e4m3(__builtin_convertvector(codes, VecU32)) * factor);
-      } else {
-        put(k, decode_e2m1(unpack_e2m1(entry + k / 2)) * factor);
+      Vec values[Entries];
+      for (int e = 0; e < Entries; ++e) {
+        if constexpr (Format == TANDEM_MXFP8) {
+          EntryCodes codes;
+          std::memcpy(&codes, entries[e] + k, sizeof codes);
+          values[e] = decode_e4m3(__builtin_convertvector(codes, VecU32));
+        } else {
+          values[e] = decode_e2m1(unpack_e2m1(entries[e] + k / 2));
+        }
+        values[e] *= factors[e][(k - start) / kGroup];
       }
+      put(k, values);
     }
   }
 }
 
-template <typename Put>
-TANDEM_INLINE void decode_entry(int64_t format, const uint8_t *entry, int64_t n, const Put &put) {
+template <int Entries, typename Put>
+TANDEM_INLINE void decode_entries(int64_t format, const uint8_t *const *entries, int64_t n,
+                                  const Put &put) {
   if (format == TANDEM_MXFP8)
-    decode_groups<TANDEM_MXFP8>(entry, n, put);
+    decode_groups<TANDEM_MXFP8, Entries>(entries, n, put);
   else if (format == TANDEM_NVFP4)
-    decode_groups<TANDEM_NVFP4>(entry, n, put);
+    decode_groups<TANDEM_NVFP4, Entries>(entries, n, put);
   else
-    decode_groups<TANDEM_MXFP4>(entry, n, put);
+    decode_groups<TANDEM_MXFP4, Entries>(entries, n, put);
+}
+
+// Sixteen values and sixteen others as bf16, side by side; for values that bf16 holds.
+TANDEM_INLINE void store_beside(uint16_t *p, const Vec &a, const Vec &b) {
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+  alignas(64) static constexpr uint16_t kUpper[] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                    23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                    45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  _mm512_storeu_si512(p,
+                      _mm512_permutex2var_epi16((__m512i)a, _mm512_load_si512(kUpper), (__m512i)b));
+#else
+  const VecU16 first = __builtin_convertvector((VecU32)a >> 16, VecU16);
+  const VecU16 second = __builtin_convertvector((VecU32)b >> 16, VecU16);
+  std::memcpy(p, &first, sizeof first);
+  std::memcpy(p + kLanes, &second, sizeof second);
+#endif
 }
 
 // Whether every slot is below the number of entries; negative ones name none.

@@ -11,7 +11,7 @@ from tandem.contract.types import KVCache
 
 Tensor = torch.Tensor
 CHUNK, LANES = 64, 16
-ROWS = 8  # of which scratch memory is there at a time: enough for many threads, and not for every row of a prompt
+ROWS = 4  # that scratch memory is there for at a time: enough for many threads, little enough for their caches
 
 
 def caches(

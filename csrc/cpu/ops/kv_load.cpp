@@ -20,11 +20,12 @@ int32_t run(const uint8_t *cache, const int32_t *slots, uint16_t *x, int64_t T, 
   parallel_for(T, 2 * D, [=](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       uint16_t *row = x + t * D;
+      const uint8_t *entry = cache + (slots[t] < 0 ? 0 : slots[t] * size);
       if (slots[t] < 0)
         std::memset(row, 0, static_cast<size_t>(D) * sizeof *row);
       else
-        decode_entry(format, cache + slots[t] * size, D,
-                     [row](int64_t k, const Vec &values) { store(row + k, values); });
+        decode_entries<1>(format, &entry, D,
+                          [row](int64_t k, const Vec *values) { store(row + k, *values); });
     }
   });
   return TANDEM_OK;
