@@ -93,7 +93,7 @@ struct Chunk {
   }
 };
 
-// e^x for x <= 0, zero below -87, within 2^-21 of it; NaN stays NaN.
+// e^x for x <= 0, zero below -87, within 2^-23 of it; NaN stays NaN.
 TANDEM_INLINE Vec exp_weight(const Vec &x) {
   constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   const Vec shifted = x * 1.44269504f + kToInteger;

@@ -112,11 +112,10 @@ TANDEM_INLINE void decode_entries(int64_t format, const uint8_t *const *entries,
 // Sixteen values and sixteen others as bf16, side by side; for values that bf16 holds.
 TANDEM_INLINE void store_beside(uint16_t *p, const Vec &a, const Vec &b) {
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-  alignas(64) static constexpr uint16_t kUpper[] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                                    23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
-                                                    45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-  _mm512_storeu_si512(p,
-                      _mm512_permutex2var_epi16((__m512i)a, _mm512_load_si512(kUpper), (__m512i)b));
+  typedef uint16_t Places __attribute__((vector_size(2 * kLanes * sizeof(uint16_t))));
+  const Places upper = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                        33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  _mm512_storeu_si512(p, _mm512_permutex2var_epi16((__m512i)a, (__m512i)upper, (__m512i)b));
 #else
   const VecU16 first = __builtin_convertvector((VecU32)a >> 16, VecU16);
   const VecU16 second = __builtin_convertvector((VecU32)b >> 16, VecU16);
