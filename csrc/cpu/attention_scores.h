@@ -6,20 +6,12 @@
 #include <cstring>
 
 #include "attention.h"
-#include "dot.h"
+#include "registers.h"
 #include "rotate.h"
 
 namespace tandem::TANDEM_ISA {
 
-// Registers of heads, and entries, that a step of scores has sums for.
-#if defined(__AVX512F__)
-constexpr int kScoreVecs = 4, kScoreEntries = 4;
-#elif defined(__AVX2__) || defined(__ARM_NEON)
-constexpr int kScoreVecs = 1, kScoreEntries = 4;
-#else
-constexpr int kScoreVecs = 1, kScoreEntries = 2;
-#endif
-constexpr int kEntryStep = 8;      // entries that scores are made of together; 8 registers' too
+constexpr int kEntryStep = 8;  // entries of a step of scores where there is one register of heads
 constexpr int64_t kDimStep = 128;  // channels whose part of a query stays in the first cache
 // Weights below this are zero. It keeps sums of what caches hold, multiples of 2^-31, clear of the
 // subnormal numbers that a processor's bf16 products do not have.
@@ -74,48 +66,47 @@ inline int64_t read_entries(const Attention &a, int64_t t, int64_t number, const
   return count;
 }
 
-// Adds what channels [begin, end) bring to the scores of `Entries` entries for `Vecs` registers of
+// Adds what channels [begin, end) bring to the scores of `Entries` entries for `Heads` registers of
 // heads. A lane adds its channels in order.
-template <int Vecs, int Entries>
+template <int Heads, int Entries>
 TANDEM_INLINE void add_scores(const uint32_t *query, int64_t lanes, const uint16_t *keys, int64_t D,
                               int64_t begin, int64_t end, float *scores) {
-  Vec sums[Vecs][Entries];
-  for (int v = 0; v < Vecs; ++v)
+  Register sums[Heads][Entries];
+  for (int h = 0; h < Heads; ++h)
     for (int e = 0; e < Entries; ++e)
-      sums[v][e] = begin ? load(scores + e * lanes + v * kLanes) : Vec{};
+      sums[h][e] = begin ? load_register(scores + e * lanes + h * kRegister) : Register{};
   for (int64_t k = begin; k < end; k += kLanes) {
     for (int i = 0; i < kLanes / 2; ++i) {
-      VecBf16 heads[Vecs];
-      for (int v = 0; v < Vecs; ++v)
-        heads[v] = (VecBf16)load_words(query + (k / 2 + i) * lanes + v * kLanes, kLanes);
+      Pairs heads[Heads];
+      for (int h = 0; h < Heads; ++h)
+        heads[h] = Pairs::load(query + (k / 2 + i) * lanes + h * kRegister);
       for (int e = 0; e < Entries; ++e) {
-        uint32_t pair;
-        std::memcpy(&pair, keys + e / 2 * (2 * D) + e % 2 * kLanes + 2 * k + 2 * i, sizeof pair);
-        const VecBf16 key = (VecBf16)(VecU32{} + pair);
-        for (int v = 0; v < Vecs; ++v) sums[v][e] = dot_pairs(sums[v][e], heads[v], key);
+        const Pairs key = Pairs::all(keys + e / 2 * (2 * D) + e % 2 * kLanes + 2 * k + 2 * i);
+        for (int h = 0; h < Heads; ++h) sums[h][e] = heads[h].dot(sums[h][e], key);
       }
     }
   }
-  for (int v = 0; v < Vecs; ++v)
-    for (int e = 0; e < Entries; ++e) store(scores + e * lanes + v * kLanes, sums[v][e]);
+  for (int h = 0; h < Heads; ++h)
+    for (int e = 0; e < Entries; ++e)
+      store_register(scores + e * lanes + h * kRegister, sums[h][e]);
 }
 
 // f32 [count, lanes]; what fills a step up has scores that nobody reads.
 inline void make_scores(const Attention &a, const uint32_t *query, const Chunk &chunk,
                         int64_t count) {
-  const int64_t lanes = a.lanes(), vecs = lanes / kLanes;
+  const int64_t lanes = a.lanes();
   float *scores = reinterpret_cast<float *>(chunk.weights);
   for (int64_t begin = 0; begin < a.D; begin += kDimStep) {
     const int64_t end = a.D - begin < kDimStep ? a.D : begin + kDimStep;
-    int64_t v = 0;
-    for (; v + kScoreVecs <= vecs; v += kScoreVecs)
-      for (int64_t e = 0; e < count; e += kScoreEntries)
-        add_scores<kScoreVecs, kScoreEntries>(query + v * kLanes, lanes, chunk.keys + e * a.D, a.D,
-                                              begin, end, scores + e * lanes + v * kLanes);
-    for (; v < vecs; ++v)
+    int64_t h = 0;
+    for (; h + kStepRegisters * kRegister <= lanes; h += kStepRegisters * kRegister)
+      for (int64_t e = 0; e < count; e += kStepWords)
+        add_scores<kStepRegisters, kStepWords>(query + h, lanes, chunk.keys + e * a.D, a.D, begin,
+                                               end, scores + e * lanes + h);
+    for (; h < lanes; h += kRegister)
       for (int64_t e = 0; e < count; e += kEntryStep)
-        add_scores<1, kEntryStep>(query + v * kLanes, lanes, chunk.keys + e * a.D, a.D, begin, end,
-                                  scores + e * lanes + v * kLanes);
+        add_scores<1, kEntryStep>(query + h, lanes, chunk.keys + e * a.D, a.D, begin, end,
+                                  scores + e * lanes + h);
   }
 }
 

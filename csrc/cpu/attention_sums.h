@@ -6,19 +6,10 @@
 
 #include "attention.h"
 #include "attention_scores.h"
-#include "dot.h"
 #include "parallel.h"
+#include "registers.h"
 
 namespace tandem::TANDEM_ISA {
-
-// Heads, and registers of channels, that a step has sums for.
-#if defined(__AVX512F__)
-constexpr int kSumHeads = 4, kSumVecs = 4;
-#elif defined(__AVX2__) || defined(__ARM_NEON)
-constexpr int kSumHeads = 2, kSumVecs = 2;
-#else
-constexpr int kSumHeads = 1, kSumVecs = 2;
-#endif
 
 // A part of a row's output: heads [head, head + heads), channels [dim, dim + width).
 struct OutputBlock {
@@ -62,31 +53,31 @@ struct Merge {
   }
 };
 
-// out += factor * sum of weights and keys, for `Heads` heads and `Vecs` registers of channels. A
+// out += factor * sum of weights and keys, for `Heads` heads and `Dims` registers of channels. A
 // lane adds the pairs of entries in order.
-template <int Heads, int Vecs>
+template <int Heads, int Dims>
 TANDEM_INLINE void add_sums(const uint32_t *weights, int64_t lanes, const uint16_t *keys, int64_t D,
                             int64_t pairs, const float *factors, float *out) {
-  Vec sums[Heads][Vecs] = {};
+  Register sums[Heads][Dims] = {};
   for (int64_t i = 0; i < pairs; ++i) {
-    VecBf16 key[Vecs];
-    for (int v = 0; v < Vecs; ++v) key[v] = load_bf16(keys + i * 2 * D + v * 2 * kLanes);
+    Pairs key[Dims];
+    for (int d = 0; d < Dims; ++d) key[d] = Pairs::load(keys + i * 2 * D + d * 2 * kRegister);
     for (int h = 0; h < Heads; ++h) {
-      const VecBf16 weight = (VecBf16)(VecU32{} + weights[i * lanes + h]);
-      for (int v = 0; v < Vecs; ++v) sums[h][v] = dot_pairs(sums[h][v], key[v], weight);
+      const Pairs weight = Pairs::all(weights + i * lanes + h);
+      for (int d = 0; d < Dims; ++d) sums[h][d] = key[d].dot(sums[h][d], weight);
     }
   }
   for (int h = 0; h < Heads; ++h) {
-    for (int v = 0; v < Vecs; ++v) {
-      float *place = out + h * kBlockDim + v * kLanes;
-      store(place, load(place) + sums[h][v] * factors[h]);
+    for (int d = 0; d < Dims; ++d) {
+      float *place = out + h * kBlockDim + d * kRegister;
+      store_register(place, load_register(place) + sums[h][d] * factors[h]);
     }
   }
 }
 
 inline void sum_block(const Attention &a, int64_t place, OutputBlock &block) {
   const Merge merge(a, place, block.head);
-  const int64_t lanes = a.lanes(), vecs = block.width / kLanes;
+  const int64_t lanes = a.lanes();
   std::memset(block.values, 0, sizeof block.values);
   float factors[kBlockHeads];
   for (int64_t c = 0; c < a.chunks(); ++c) {
@@ -96,16 +87,15 @@ inline void sum_block(const Attention &a, int64_t place, OutputBlock &block) {
     merge.factors(a, chunk, block.head, factors);
     const uint16_t *keys = chunk.keys + 2 * block.dim;
     // Heads that fill a step up are lanes whose query is zero.
-    for (int64_t h = 0; h < block.heads; h += kSumHeads) {
+    for (int64_t h = 0; h < block.heads; h += kStepWords) {
       const uint32_t *weights = chunk.weights + block.head + h;
       float *out = block.values + h * kBlockDim;
-      int64_t v = 0;
-      for (; v + kSumVecs <= vecs; v += kSumVecs)
-        add_sums<kSumHeads, kSumVecs>(weights, lanes, keys + v * 2 * kLanes, a.D, pairs,
-                                      factors + h, out + v * kLanes);
-      for (; v < vecs; ++v)
-        add_sums<kSumHeads, 1>(weights, lanes, keys + v * 2 * kLanes, a.D, pairs, factors + h,
-                               out + v * kLanes);
+      int64_t k = 0;
+      for (; k + kStepRegisters * kRegister <= block.width; k += kStepRegisters * kRegister)
+        add_sums<kStepWords, kStepRegisters>(weights, lanes, keys + 2 * k, a.D, pairs, factors + h,
+                                             out + k);
+      for (; k < block.width; k += kRegister)
+        add_sums<kStepWords, 1>(weights, lanes, keys + 2 * k, a.D, pairs, factors + h, out + k);
     }
   }
 }

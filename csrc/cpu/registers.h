@@ -1,0 +1,88 @@
+// Sums of products in single registers, for loops that hold as many sums as there are registers.
+//
+// What vec.h calls a vector is several registers of most instruction sets, and compilers then keep
+// it in memory between two operations. Lanes are independent, so the bits are those of `dot_pairs`.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "dot.h"
+#include "vec.h"
+
+namespace tandem::TANDEM_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kRegister = 16;  // lanes
+#elif defined(__AVX2__)
+constexpr int kRegister = 8;
+#else
+constexpr int kRegister = 4;
+#endif
+
+typedef float Register __attribute__((vector_size(kRegister * sizeof(float))));
+typedef uint32_t RegisterU32 __attribute__((vector_size(kRegister * sizeof(uint32_t))));
+
+TANDEM_INLINE Register load_register(const float *p) {
+  Register v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+TANDEM_INLINE void store_register(float *p, const Register &v) { std::memcpy(p, &v, sizeof v); }
+
+// sum + a * b where the product is exact.
+TANDEM_INLINE Register add_exact(const Register &sum, const Register &a, const Register &b) {
+#if defined(__AVX512F__)
+  return (Register)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return (Register)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#elif defined(__ARM_NEON)
+  return (Register)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+#else
+  return sum + a * b;
+#endif
+}
+
+// Pairs of bf16 values, a word each, as the processor multiplies them.
+struct Pairs {
+#if defined(__AVX512BF16__)
+  RegisterU32 words;
+
+  TANDEM_INLINE static Pairs of(const RegisterU32 &v) { return {v}; }
+  TANDEM_INLINE Register dot(const Register &sum, const Pairs &other) const {
+    return (Register)_mm512_dpbf16_ps((__m512)sum, (__m512bh)words, (__m512bh)other.words);
+  }
+#else
+  Register odd, even;
+
+  TANDEM_INLINE static Pairs of(const RegisterU32 &v) {
+    return {(Register)(v & 0xffff0000u), (Register)(v << 16)};
+  }
+  TANDEM_INLINE Register dot(const Register &sum, const Pairs &other) const {
+    return add_exact(add_exact(sum, odd, other.odd), even, other.even);
+  }
+#endif
+
+  TANDEM_INLINE static Pairs load(const void *p) {
+    RegisterU32 v;
+    std::memcpy(&v, p, sizeof v);
+    return of(v);
+  }
+
+  // One word for all lanes.
+  TANDEM_INLINE static Pairs all(const void *p) {
+    uint32_t word;
+    std::memcpy(&word, p, sizeof word);
+    return of(RegisterU32{} + word);
+  }
+};
+
+// Registers of a step, and words that each of them meets, so that the sums stay in registers too.
+#if defined(__AVX512F__) || defined(__ARM_NEON)
+constexpr int kStepRegisters = 4, kStepWords = 4;
+#else
+constexpr int kStepRegisters = 2, kStepWords = 4;
+#endif
+
+}  // namespace tandem::TANDEM_ISA
