@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "entries.h"
+#include "registers.h"
 #include "tandem.h"
 #include "vec.h"
 
@@ -94,20 +95,21 @@ struct Chunk {
 };
 
 // e^x for x <= 0, zero below -87, within 2^-23 of it; NaN stays NaN.
-TANDEM_INLINE Vec exp_weight(const Vec &x) {
+TANDEM_INLINE Register exp_weight(const Register &x) {
   constexpr float kToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-  const Vec shifted = x * 1.44269504f + kToInteger;
-  const Vec k = shifted - kToInteger;
-  const Vec r = x - k * 0.693359375f - k * -2.12194440e-4f;  // the first product is exact
-  Vec p = splat(1.9875691500e-4f);
+  const Register shifted = x * 1.44269504f + kToInteger;
+  const Register k = shifted - kToInteger;
+  const Register r = x - k * 0.693359375f - k * -2.12194440e-4f;  // the first product is exact
+  Register p = all_lanes(1.9875691500e-4f);
   constexpr float kSeries[] = {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f,
                                1.6666665459e-1f, 5.0000001201e-1f};
   for (const float c : kSeries) p = p * r + c;
   p = p * (r * r) + r + 1.0f;
-  const Vec power = (Vec)(((VecU32)shifted + 127u) << 23);  // the low bits of `shifted` hold k
-  return x < -87.0f ? Vec{} : p * power;
+  const Register power =
+      (Register)(((RegisterU32)shifted + 127u) << 23);  // the low bits of `shifted` hold k
+  return x < -87.0f ? Register{} : p * power;
 }
 
-TANDEM_INLINE Vec higher(const Vec &a, const Vec &b) { return a > b ? a : b; }
+TANDEM_INLINE Register higher(const Register &a, const Register &b) { return a > b ? a : b; }
 
 }  // namespace tandem::TANDEM_ISA

@@ -59,8 +59,8 @@ inline int64_t read_entries(const Attention &a, int64_t t, int64_t number, const
   if (count % 2) held[count] = held[count - 1];
   for (int64_t e = 0; e < count; e += 2) {
     uint16_t *key = chunk.keys + e * a.D;
-    decode_entries<2>(list.format, held + e, a.D, [key](int64_t k, const Vec *values) {
-      store_beside(key + 2 * k, values[0], values[1]);
+    decode_entries<2>(list.format, held + e, a.D, [key](int64_t k, const Register *values) {
+      store_beside(key, k, values[0], values[1]);
     });
   }
   return count;
@@ -110,28 +110,30 @@ inline void make_scores(const Attention &a, const uint32_t *query, const Chunk &
   }
 }
 
-// Weights of sixteen heads, rounded to bf16 in pairs of entries, with their peak and their sum
-// before rounding.
-TANDEM_INLINE void weigh(const Attention &a, const Chunk &chunk, int64_t count, int64_t vec) {
+// Weights of a register of heads, rounded to bf16 in pairs of entries, with their peak and their
+// sum before rounding.
+TANDEM_INLINE void weigh(const Attention &a, const Chunk &chunk, int64_t count, int64_t head) {
   const int64_t lanes = a.lanes();
-  const float *scores = reinterpret_cast<const float *>(chunk.weights) + vec * kLanes;
-  uint32_t *pairs = chunk.weights + vec * kLanes;
-  Vec peak = splat(-__builtin_inff()), sum = {};
-  for (int64_t e = 0; e < count; ++e) peak = higher(load(scores + e * lanes) * a.scale, peak);
-  store(chunk.peak + vec * kLanes, peak);
-  const Vec base = peak == -__builtin_inff() ? Vec{} : peak;
+  const float *scores = reinterpret_cast<const float *>(chunk.weights) + head;
+  uint32_t *pairs = chunk.weights + head;
+  Register peak = all_lanes(-__builtin_inff()), sum = {};
+  for (int64_t e = 0; e < count; ++e)
+    peak = higher(load_register(scores + e * lanes) * a.scale, peak);
+  store_register(chunk.peak + head, peak);
+  const Register base = peak == -__builtin_inff() ? Register{} : peak;
   const auto weight = [&](int64_t e) {
-    if (e >= count) return Vec{};
-    const Vec w = exp_weight(load(scores + e * lanes) * a.scale - base);
-    const Vec kept = w < kLeastWeight ? Vec{} : w;
+    if (e >= count) return Register{};
+    const Register w = exp_weight(load_register(scores + e * lanes) * a.scale - base);
+    const Register kept = w < kLeastWeight ? Register{} : w;
     sum += kept;
     return kept;
   };
   for (int64_t e = 0; e < count; e += 2) {  // pair e / 2 replaces scores that have been read
-    const VecU32 low = narrow_lanes(weight(e)), high = narrow_lanes(weight(e + 1));
-    store_words(pairs + e / 2 * lanes, low | (high << 16), kLanes);
+    const RegisterU32 low = narrow_register(weight(e)), high = narrow_register(weight(e + 1));
+    const RegisterU32 both = low | (high << 16);
+    std::memcpy(pairs + e / 2 * lanes, &both, sizeof both);
   }
-  store(chunk.sum + vec * kLanes, sum);
+  store_register(chunk.sum + head, sum);
 }
 
 // Keys of two entries, side by side, to pairs.
@@ -153,7 +155,7 @@ inline void score_chunk(const Attention &a, int64_t t, int64_t place, int64_t nu
   *chunk.count = static_cast<uint32_t>(count);
   if (!count) return;
   make_scores(a, a.scratch + place * a.row_words(), chunk, count);
-  for (int64_t vec = 0; vec < a.lanes() / kLanes; ++vec) weigh(a, chunk, count, vec);
+  for (int64_t head = 0; head < a.lanes(); head += kRegister) weigh(a, chunk, count, head);
   pair_up(chunk.keys, parts(count, 2) * (a.D / kLanes));
 }
 

@@ -20,36 +20,37 @@ struct OutputBlock {
 // With m the largest of the chunks' peaks and the sink: e^(peak - m) of each chunk is what its sums
 // count, and their total with e^(sink - m) is the divisor.
 struct Merge {
-  static constexpr int kVecs = kBlockHeads / kLanes;
-  Vec highest[kVecs], total[kVecs];
+  static constexpr int kCount = kBlockHeads / kRegister;
+  Register highest[kCount], total[kCount];
 
   TANDEM_INLINE Merge(const Attention &a, int64_t place, int64_t head) {
-    for (int v = 0; v < kVecs; ++v) {
-      const int64_t first = head + v * kLanes, rest = a.H - first;
-      const Vec sink = rest >= kLanes ? load(a.sink + first)
-                       : rest > 0     ? load_part(a.sink + first, rest)
-                                      : Vec{};
-      highest[v] = sink;
-      if (rest <= 0) continue;
+    float sinks[kBlockHeads] = {};
+    const int64_t heads = a.H - head < kBlockHeads ? a.H - head : kBlockHeads;
+    std::memcpy(sinks, a.sink + head, static_cast<size_t>(heads) * sizeof *sinks);
+    for (int i = 0; i < kCount && head + i * kRegister < a.lanes(); ++i) {
+      const int64_t first = head + i * kRegister;
+      const Register sink = load_register(sinks + i * kRegister);
+      highest[i] = sink;
       for (int64_t c = 0; c < a.chunks(); ++c) {
         const Chunk chunk(a, place, c);
-        if (*chunk.count) highest[v] = higher(load(chunk.peak + first), highest[v]);
+        if (*chunk.count) highest[i] = higher(load_register(chunk.peak + first), highest[i]);
       }
-      total[v] = exp_weight(sink - highest[v]);
+      total[i] = exp_weight(sink - highest[i]);
       for (int64_t c = 0; c < a.chunks(); ++c) {
         const Chunk chunk(a, place, c);
         if (*chunk.count)
-          total[v] += load(chunk.sum + first) * exp_weight(load(chunk.peak + first) - highest[v]);
+          total[i] += load_register(chunk.sum + first) *
+                      exp_weight(load_register(chunk.peak + first) - highest[i]);
       }
     }
   }
 
   TANDEM_INLINE void factors(const Attention &a, const Chunk &chunk, int64_t head,
                              float *out) const {
-    for (int v = 0; v < kVecs; ++v)
-      if (head + v * kLanes < a.H)
-        store(out + v * kLanes,
-              exp_weight(load(chunk.peak + head + v * kLanes) - highest[v]) / total[v]);
+    for (int i = 0; i < kCount && head + i * kRegister < a.lanes(); ++i) {
+      const Register peak = load_register(chunk.peak + head + i * kRegister);
+      store_register(out + i * kRegister, exp_weight(peak - highest[i]) / total[i]);
+    }
   }
 };
 

@@ -6,15 +6,21 @@
 #include <cstdint>
 #include <cstring>
 
+#include "registers.h"
 #include "vec.h"
 
 namespace tandem::TANDEM_ISA {
 
 // f32 to bf16 as `store` does it, in the low halves of the lanes.
 TANDEM_INLINE VecU32 narrow_lanes(const Vec &v) {
-  const VecU32 b = (VecU32)v;
-  const VecU32 nan = (VecU32)(v != v);
-  return (nan & ((b >> 16) | 0x40u)) | (~nan & ((b + 0x7fffu + ((b >> 16) & 1u)) >> 16));
+  VecU32 narrowed;
+  for (int i = 0; i < kLanes; i += kRegister) {
+    Register part;
+    std::memcpy(&part, reinterpret_cast<const char *>(&v) + i * sizeof(float), sizeof part);
+    const RegisterU32 bits = narrow_register(part);
+    std::memcpy(reinterpret_cast<char *>(&narrowed) + i * sizeof(float), &bits, sizeof bits);
+  }
+  return narrowed;
 }
 
 TANDEM_INLINE VecU32 load_words(const void *p, int64_t count) {

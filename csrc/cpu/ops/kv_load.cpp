@@ -24,8 +24,9 @@ int32_t run(const uint8_t *cache, const int32_t *slots, uint16_t *x, int64_t T, 
       if (slots[t] < 0)
         std::memset(row, 0, static_cast<size_t>(D) * sizeof *row);
       else
-        decode_entries<1>(format, &entry, D,
-                          [row](int64_t k, const Vec *values) { store(row + k, *values); });
+        decode_entries<1>(format, &entry, D, [row](int64_t k, const Register *values) {
+          store_halves(row + k, narrow_register(*values));
+        });
     }
   });
   return TANDEM_OK;

@@ -33,10 +33,15 @@ int32_t run(const uint16_t *q, const uint8_t *window, const int32_t *slots, cons
   if (const int32_t status = attention.check(row_words)) return status;
   if (T && !out) return TANDEM_NULL_POINTER;
   attend(attention, [&](int64_t t, const OutputBlock &block) {
-    for (int64_t h = 0; h < block.heads; ++h)
-      for (int64_t k = 0; k < block.width; k += kLanes)
-        store(out + (t * H + block.head + h) * D + block.dim + k,
-              load(block.values + h * kBlockDim + k));
+    for (int64_t h = 0; h < block.heads; ++h) {
+      uint16_t *head = out + (t * H + block.head + h) * D + block.dim;
+      for (int64_t k = 0; k < block.width; k += kRegister) {
+        const Register values = load_register(block.values + h * kBlockDim + k);
+        // Processors differ in the sign of the NaN that they make.
+        const RegisterU32 nan = RegisterU32{} + kNaN;
+        store_halves(head + k, narrow_register(values == values ? values : (Register)nan));
+      }
+    }
   });
   return TANDEM_OK;
 }
