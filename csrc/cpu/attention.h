@@ -18,7 +18,7 @@
 #include "tandem.h"
 #include "vec.h"
 
-namespace tandem::TANDEM_ISA {
+namespace tandem::TANDEM_ISA::attention {
 
 constexpr int64_t kChunk = 64;       // places of a chunk
 constexpr int64_t kBlockHeads = 32;  // heads and channels of a task of sums
@@ -112,4 +112,4 @@ TANDEM_INLINE Register exp_weight(const Register &x) {
 
 TANDEM_INLINE Register higher(const Register &a, const Register &b) { return a > b ? a : b; }
 
-}  // namespace tandem::TANDEM_ISA
+}  // namespace tandem::TANDEM_ISA::attention

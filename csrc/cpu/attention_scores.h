@@ -9,7 +9,7 @@
 #include "registers.h"
 #include "rotate.h"
 
-namespace tandem::TANDEM_ISA {
+namespace tandem::TANDEM_ISA::attention {
 
 constexpr int kEntryStep = 8;  // entries of a step of scores where there is one register of heads
 constexpr int64_t kDimStep = 128;  // channels whose part of a query stays in the first cache
@@ -159,4 +159,4 @@ inline void score_chunk(const Attention &a, int64_t t, int64_t place, int64_t nu
   pair_up(chunk.keys, parts(count, 2) * (a.D / kLanes));
 }
 
-}  // namespace tandem::TANDEM_ISA
+}  // namespace tandem::TANDEM_ISA::attention

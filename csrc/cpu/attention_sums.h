@@ -9,7 +9,7 @@
 #include "parallel.h"
 #include "registers.h"
 
-namespace tandem::TANDEM_ISA {
+namespace tandem::TANDEM_ISA::attention {
 
 // A part of a row's output: heads [head, head + heads), channels [dim, dim + width).
 struct OutputBlock {
@@ -152,4 +152,4 @@ inline void attend(const Attention &a, const Finish &finish) {
   }
 }
 
-}  // namespace tandem::TANDEM_ISA
+}  // namespace tandem::TANDEM_ISA::attention

@@ -109,7 +109,7 @@ TANDEM_INLINE void decode_entries(int64_t format, const uint8_t *const *entries,
 // Values of channels from k on of two entries that lie sixteen channels of the one beside sixteen
 // of the other, as bf16; for values that bf16 holds.
 TANDEM_INLINE void store_beside(uint16_t *p, int64_t k, const Register &a, const Register &b) {
-#if defined(__AVX512F__) && defined(__AVX512BW__)
+#if defined(__AVX512BW__)
   typedef uint16_t Places __attribute__((vector_size(2 * kLanes * sizeof(uint16_t))));
   const Places upper = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
                         33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};

@@ -21,8 +21,9 @@ namespace tandem::TANDEM_ISA::ops::attn_block {
 constexpr int64_t kGroup = 32;
 
 // Channels of a head turned back and quantised.
-TANDEM_INLINE void finish_head(const float *values, int64_t dim, int64_t width, const Attention &a,
-                               int64_t t, uint8_t *codes, uint8_t *scales) {
+TANDEM_INLINE void finish_head(const float *values, int64_t dim, int64_t width,
+                               const attention::Attention &a, int64_t t, uint8_t *codes,
+                               uint8_t *scales) {
   const Angles angles{a.cos_sin + t * a.turned, a.turned / 2, true};
   const int64_t first = (a.D - a.turned) / 2;
   for (int64_t k = 0; k < width; k += kGroup) {
@@ -42,26 +43,26 @@ int32_t run(const uint16_t *q, const float *cos_sin, const uint8_t *window, cons
             int64_t W, int64_t K, int64_t window_entries, int64_t main_entries,
             int64_t window_format, int64_t main_format, int64_t scratch_rows, int64_t row_words,
             double scale) {
-  const Attention attention{q,
-                            cos_sin,
-                            {window, slots, W, window_entries, window_format},
-                            {main, main_slots, K, main_entries, main_format},
-                            sink,
-                            static_cast<float>(scale),
-                            T,
-                            H,
-                            D,
-                            rd,
-                            scratch,
-                            scratch_rows};
-  if (const int32_t status = attention.check(row_words)) return status;
+  const attention::Attention call{q,
+                                  cos_sin,
+                                  {window, slots, W, window_entries, window_format},
+                                  {main, main_slots, K, main_entries, main_format},
+                                  sink,
+                                  static_cast<float>(scale),
+                                  T,
+                                  H,
+                                  D,
+                                  rd,
+                                  scratch,
+                                  scratch_rows};
+  if (const int32_t status = call.check(row_words)) return status;
   if (D % kGroup) return TANDEM_BAD_SHAPE;
   if (T && (!codes || !scales)) return TANDEM_NULL_POINTER;
-  attend(attention, [&](int64_t t, const OutputBlock &block) {
+  attention::attend(call, [&](int64_t t, const attention::OutputBlock &block) {
     for (int64_t h = 0; h < block.heads; ++h) {
       const int64_t place = (t * H + block.head + h) * D + block.dim;
-      finish_head(block.values + h * kBlockDim, block.dim, block.width, attention, t, codes + place,
-                  scales + place / kGroup);
+      finish_head(block.values + h * attention::kBlockDim, block.dim, block.width, call, t,
+                  codes + place, scales + place / kGroup);
     }
   });
   return TANDEM_OK;

@@ -18,25 +18,25 @@ int32_t run(const uint16_t *q, const uint8_t *window, const int32_t *slots, cons
             int64_t T, int64_t H, int64_t D, int64_t W, int64_t K, int64_t window_entries,
             int64_t main_entries, int64_t window_format, int64_t main_format, int64_t scratch_rows,
             int64_t row_words, double scale) {
-  const Attention attention{q,
-                            nullptr,
-                            {window, slots, W, window_entries, window_format},
-                            {main, main_slots, K, main_entries, main_format},
-                            sink,
-                            static_cast<float>(scale),
-                            T,
-                            H,
-                            D,
-                            0,
-                            scratch,
-                            scratch_rows};
-  if (const int32_t status = attention.check(row_words)) return status;
+  const attention::Attention call{q,
+                                  nullptr,
+                                  {window, slots, W, window_entries, window_format},
+                                  {main, main_slots, K, main_entries, main_format},
+                                  sink,
+                                  static_cast<float>(scale),
+                                  T,
+                                  H,
+                                  D,
+                                  0,
+                                  scratch,
+                                  scratch_rows};
+  if (const int32_t status = call.check(row_words)) return status;
   if (T && !out) return TANDEM_NULL_POINTER;
-  attend(attention, [&](int64_t t, const OutputBlock &block) {
+  attention::attend(call, [&](int64_t t, const attention::OutputBlock &block) {
     for (int64_t h = 0; h < block.heads; ++h) {
       uint16_t *head = out + (t * H + block.head + h) * D + block.dim;
       for (int64_t k = 0; k < block.width; k += kRegister) {
-        const Register values = load_register(block.values + h * kBlockDim + k);
+        const Register values = load_register(block.values + h * attention::kBlockDim + k);
         // Processors differ in the sign of the NaN that they make.
         const RegisterU32 nan = RegisterU32{} + kNaN;
         store_halves(head + k, narrow_register(values == values ? values : (Register)nan));
