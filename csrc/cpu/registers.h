@@ -98,6 +98,8 @@ struct Pairs {
   TANDEM_INLINE static Pairs all(const void *p) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
     return of((RegisterU32)_mm256_broadcast_ss(static_cast<const float *>(p)));
+#elif defined(__ARM_NEON)
+    return of((RegisterU32)vld1q_dup_u32(static_cast<const uint32_t *>(p)));
 #else
     uint32_t word;
     std::memcpy(&word, p, sizeof word);
