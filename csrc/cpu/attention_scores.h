@@ -1,0 +1,162 @@
+// Attention, first half: queries and scores. Heads lie in the lanes; a channel pair of an entry
+// meets all of them at once.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "attention.h"
+#include "registers.h"
+#include "rotate.h"
+
+namespace tandem::TANDEM_ISA::attention {
+
+constexpr int kEntryStep = 8;  // entries of a step of scores where there is one register of heads
+constexpr int64_t kDimStep = 128;  // channels whose part of a query stays in the first cache
+// Weights below this are zero. It keeps sums of what caches hold, multiples of 2^-31, clear of the
+// subnormal numbers that a processor's bf16 products do not have.
+constexpr float kLeastWeight = 0x1p-80f;
+
+// Sixteen heads of a query: [D / 2, lanes] words, each two channels of the head of its lane.
+inline void prepare_query(const Attention &a, int64_t t, int64_t place, int64_t vec) {
+  uint32_t *query = a.scratch + place * a.row_words() + vec * kLanes;
+  const int64_t words = a.D / 2, lanes = a.lanes(), kept = words - a.turned / 2;
+  const int64_t first = vec * kLanes, heads = a.H - first < kLanes ? a.H - first : kLanes;
+  const float *angles = a.cos_sin + t * a.turned;
+  for (int64_t j = 0; j < words; j += kLanes) {
+    const int64_t count = words - j < kLanes ? words - j : kLanes;
+    uint32_t block[kLanes][kLanes] = {};  // by channel pair and head
+    for (int64_t h = 0; h < heads; ++h) {
+      uint32_t row[kLanes];
+      store_words(row, load_words(a.q + (t * a.H + first + h) * a.D + 2 * j, count), kLanes);
+      for (int i = 0; i < kLanes; ++i) block[i][h] = row[i];
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t pair = j + i - kept;
+      VecU32 word = load_words(block[i], kLanes);
+      if (pair >= 0) word = turn(word, splat(angles[pair]), splat(angles[a.turned / 2 + pair]));
+      store_words(query + (j + i) * lanes, word, kLanes);
+    }
+  }
+}
+
+// Entries that a chunk of a row names, as bf16 side by side; returns their number. Where that is
+// odd the last one is there twice: whatever it holds, it is one of the row's.
+inline int64_t read_entries(const Attention &a, int64_t t, int64_t number, const Chunk &chunk) {
+  const int64_t before = parts(a.window.width, kChunk);
+  const EntryList &list = number < before ? a.window : a.main;
+  const int64_t start = (number < before ? number : number - before) * kChunk;
+  const int64_t end = list.width - start < kChunk ? list.width : start + kChunk;
+  const int64_t size = entry_bytes(list.format, a.D);
+  const uint8_t *held[kChunk + 1];
+  int64_t count = 0;
+  for (int64_t i = start; i < end; ++i) {
+    const int32_t slot = list.slots[t * list.width + i];
+    if (slot < 0) continue;
+    held[count++] = list.cache + slot * size;
+    for (int64_t byte = 0; byte < size; byte += 64) __builtin_prefetch(held[count - 1] + byte);
+  }
+  if (count % 2) held[count] = held[count - 1];
+  for (int64_t e = 0; e < count; e += 2) {
+    uint16_t *key = chunk.keys + e * a.D;
+    decode_entries<2>(list.format, held + e, a.D, [key](int64_t k, const Register *values) {
+      store_beside(key, k, values[0], values[1]);
+    });
+  }
+  return count;
+}
+
+// Adds what channels [begin, end) bring to the scores of `Entries` entries for `Heads` registers of
+// heads. A lane adds its channels in order.
+template <int Heads, int Entries>
+TANDEM_INLINE void add_scores(const uint32_t *query, int64_t lanes, const uint16_t *keys, int64_t D,
+                              int64_t begin, int64_t end, float *scores) {
+  Register sums[Heads][Entries];
+  for (int h = 0; h < Heads; ++h)
+    for (int e = 0; e < Entries; ++e)
+      sums[h][e] = begin ? load_register(scores + e * lanes + h * kRegister) : Register{};
+  for (int64_t k = begin; k < end; k += kLanes) {
+    for (int i = 0; i < kLanes / 2; ++i) {
+      Pairs heads[Heads];
+      for (int h = 0; h < Heads; ++h)
+        heads[h] = Pairs::load(query + (k / 2 + i) * lanes + h * kRegister);
+      for (int e = 0; e < Entries; ++e) {
+        const Pairs key = Pairs::all(keys + e / 2 * (2 * D) + e % 2 * kLanes + 2 * k + 2 * i);
+        for (int h = 0; h < Heads; ++h) sums[h][e] = heads[h].dot(sums[h][e], key);
+      }
+    }
+  }
+  for (int h = 0; h < Heads; ++h)
+    for (int e = 0; e < Entries; ++e)
+      store_register(scores + e * lanes + h * kRegister, sums[h][e]);
+}
+
+// f32 [count, lanes]; what fills a step up has scores that nobody reads.
+inline void make_scores(const Attention &a, const uint32_t *query, const Chunk &chunk,
+                        int64_t count) {
+  const int64_t lanes = a.lanes();
+  float *scores = reinterpret_cast<float *>(chunk.weights);
+  for (int64_t begin = 0; begin < a.D; begin += kDimStep) {
+    const int64_t end = a.D - begin < kDimStep ? a.D : begin + kDimStep;
+    int64_t h = 0;
+    for (; h + kStepRegisters * kRegister <= lanes; h += kStepRegisters * kRegister)
+      for (int64_t e = 0; e < count; e += kStepWords)
+        add_scores<kStepRegisters, kStepWords>(query + h, lanes, chunk.keys + e * a.D, a.D, begin,
+                                               end, scores + e * lanes + h);
+    for (; h < lanes; h += kRegister)
+      for (int64_t e = 0; e < count; e += kEntryStep)
+        add_scores<1, kEntryStep>(query + h, lanes, chunk.keys + e * a.D, a.D, begin, end,
+                                  scores + e * lanes + h);
+  }
+}
+
+// Weights of a register of heads, rounded to bf16 in pairs of entries, with their peak and their
+// sum before rounding.
+TANDEM_INLINE void weigh(const Attention &a, const Chunk &chunk, int64_t count, int64_t head) {
+  const int64_t lanes = a.lanes();
+  const float *scores = reinterpret_cast<const float *>(chunk.weights) + head;
+  uint32_t *pairs = chunk.weights + head;
+  Register peak = all_lanes(-__builtin_inff()), sum = {};
+  for (int64_t e = 0; e < count; ++e)
+    peak = higher(load_register(scores + e * lanes) * a.scale, peak);
+  store_register(chunk.peak + head, peak);
+  const Register base = peak == -__builtin_inff() ? Register{} : peak;
+  const auto weight = [&](int64_t e) {
+    if (e >= count) return Register{};
+    const Register w = exp_weight(load_register(scores + e * lanes) * a.scale - base);
+    const Register kept = w < kLeastWeight ? Register{} : w;
+    sum += kept;
+    return kept;
+  };
+  for (int64_t e = 0; e < count; e += 2) {  // pair e / 2 replaces scores that have been read
+    const RegisterU32 low = narrow_register(weight(e)), high = narrow_register(weight(e + 1));
+    const RegisterU32 both = low | (high << 16);
+    std::memcpy(pairs + e / 2 * lanes, &both, sizeof both);
+  }
+  store_register(chunk.sum + head, sum);
+}
+
+// Keys of two entries, side by side, to pairs.
+TANDEM_INLINE void pair_up(uint16_t *keys, int64_t vecs) {
+  for (int64_t i = 0; i < vecs; ++i, keys += 2 * kLanes) {
+    VecU16 first, second;
+    std::memcpy(&first, keys, sizeof first);
+    std::memcpy(&second, keys + kLanes, sizeof second);
+    store_words(
+        keys,
+        __builtin_convertvector(first, VecU32) | (__builtin_convertvector(second, VecU32) << 16),
+        kLanes);
+  }
+}
+
+inline void score_chunk(const Attention &a, int64_t t, int64_t place, int64_t number) {
+  const Chunk chunk(a, place, number);
+  const int64_t count = read_entries(a, t, number, chunk);
+  *chunk.count = static_cast<uint32_t>(count);
+  if (!count) return;
+  make_scores(a, a.scratch + place * a.row_words(), chunk, count);
+  for (int64_t head = 0; head < a.lanes(); head += kRegister) weigh(a, chunk, count, head);
+  pair_up(chunk.keys, parts(count, 2) * (a.D / kLanes));
+}
+
+}  // namespace tandem::TANDEM_ISA::attention
