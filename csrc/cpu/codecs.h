@@ -76,6 +76,30 @@ TANDEM_INLINE uint32_t max_magnitude(const X *x) {
   return top;
 }
 
+// The same in lanes.
+TANDEM_INLINE VecU32 encode_e4m3(const Vec &v) {
+  const VecU32 bits = (VecU32)v, sign = (bits >> 24) & 0x80u, top = VecU32{} + bits_of(kE4m3Max);
+  const VecU32 magnitude = bits & kMagnitude, b = magnitude < top ? magnitude : top;
+  const VecU32 normal = ((b + 0x7ffffu + ((b >> 20) & 1u)) >> 20) - (120u << 3);
+  const VecU32 subnormal = (VecU32)((Vec)b + 16384.0f) - bits_of(16384.0f);
+  return sign | (b < bits_of(0.015625f) ? subnormal : normal);
+}
+
+// The 32 codes of a group; returns its scale.
+TANDEM_INLINE uint8_t encode_mxfp8_group(const Vec &a, const Vec &b, uint8_t *codes) {
+  const VecU32 x = (VecU32)a & kMagnitude, y = (VecU32)b & kMagnitude;
+  const uint32_t top = tree_max(x > y ? x : y), floor = bits_of(1e-4f);
+  if (top > kInfinity) {
+    std::memset(codes, kE4m3NaN, 32);
+    return kUe8m0NaN;
+  }
+  const uint8_t scale = power_scale<8, 0x600000u>(top > floor ? top : floor);  // 448 = 1.75 * 2^8
+  const float inverse = inverse_of(scale);
+  store_bytes(codes, encode_e4m3(a * inverse));
+  store_bytes(codes + kLanes, encode_e4m3(b * inverse));
+  return scale;
+}
+
 // e4m3 codes of n values (a multiple of 32), a ue8m0 scale for every 32.
 //
 // With a = max(max|x|, 1e-4) over the group, the scale is the least power of two s with a <= 448 s.
@@ -83,18 +107,8 @@ TANDEM_INLINE uint32_t max_magnitude(const X *x) {
 // and scale 255.
 template <typename X>
 TANDEM_INLINE void encode_mxfp8(const X *x, int64_t n, uint8_t *codes, uint8_t *scales) {
-  for (int64_t g = 0; g < n / 32; ++g, x += 32, codes += 32) {
-    const uint32_t top = max_magnitude<32>(x), floor = bits_of(1e-4f);
-    if (top > kInfinity) {
-      std::memset(codes, kE4m3NaN, 32);
-      scales[g] = kUe8m0NaN;
-      continue;
-    }
-    scales[g] = power_scale<8, 0x600000u>(top > floor ? top : floor);  // 448 = 1.75 * 2^8
-    const float inverse = inverse_of(scales[g]);
-    for (int i = 0; i < 32; ++i)
-      codes[i] = static_cast<uint8_t>(encode_e4m3(widen(x[i]) * inverse));
-  }
+  for (int64_t g = 0; g < n / 32; ++g)
+    scales[g] = encode_mxfp8_group(load(x + 32 * g), load(x + 32 * g + kLanes), codes + 32 * g);
 }
 
 // Packs G codes of scaled(x), two a byte.

@@ -18,6 +18,7 @@ constexpr int kLanes = 16;
 typedef float Vec __attribute__((vector_size(kLanes * sizeof(float))));
 typedef uint32_t VecU32 __attribute__((vector_size(kLanes * sizeof(uint32_t))));
 typedef int32_t VecI32 __attribute__((vector_size(kLanes * sizeof(int32_t))));
+typedef uint8_t VecU8 __attribute__((vector_size(kLanes * sizeof(uint8_t))));
 typedef uint16_t VecU16 __attribute__((vector_size(kLanes * sizeof(uint16_t))));
 
 TANDEM_INLINE uint32_t bits_of(float v) {
@@ -89,6 +90,20 @@ TANDEM_INLINE float tree_sum(const Vec &v) {
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) s[i] += s[i + half];
   return s[0];
+}
+
+TANDEM_INLINE uint32_t tree_max(const VecU32 &v) {
+  uint32_t s[kLanes];
+  std::memcpy(s, &v, sizeof s);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) s[i] = s[i] > s[i + half] ? s[i] : s[i + half];
+  return s[0];
+}
+
+// The lowest bytes of the lanes.
+TANDEM_INLINE void store_bytes(uint8_t *p, const VecU32 &v) {
+  const VecU8 bytes = __builtin_convertvector(v, VecU8);
+  std::memcpy(p, &bytes, sizeof bytes);
 }
 
 // Sum of f(v) over a row of n, in 16 lanes: lane l adds l, l + 16, ... in order, then `tree_sum`.
