@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "functions.h"
 #include "norm.h"
@@ -20,7 +21,11 @@ namespace tandem::TANDEM_ISA {
 constexpr int kMaxStreams = 8;
 constexpr int kMaxMixes = kMaxStreams * kMaxStreams + 2 * kMaxStreams;
 constexpr int64_t kBlock = 512;
-constexpr int kRowTile = 4, kMixTile = 6;
+#if defined(__AVX512F__)
+constexpr int kRowTile = 4, kMixTile = 6;  // as many sums as there are registers
+#else
+constexpr int kRowTile = 2, kMixTile = 3;
+#endif
 // Rows of a task, which read a block's part of fn while it is in the cache, and rows between two
 // meetings of the threads, whose sums of blocks lie in `partial`.
 constexpr int64_t kTaskRows = 16, kGroupRows = 64;
@@ -45,24 +50,28 @@ struct StreamPass {
   }
 };
 
-// f(first column, columns) for steps of 16 lanes, the last one not full where the width is not.
-template <typename F>
-TANDEM_INLINE void each_step(int64_t begin, int64_t end, const F &f) {
-  int64_t k = begin;
-  for (; k + kLanes <= end; k += kLanes) f(k, static_cast<int64_t>(kLanes));
-  if (k < end) f(k, end - k);
+// A step of 16 columns, known when compiled, or of less at the end of a row.
+struct FullStep {};
+
+template <typename T>
+TANDEM_INLINE Vec load_some(const T *p, FullStep) {
+  return load(p);
 }
 
 template <typename T>
 TANDEM_INLINE Vec load_some(const T *p, int64_t count) {
-  return count == kLanes ? load(p) : load_part(p, count);
+  return load_part(p, count);
 }
 
-TANDEM_INLINE void store_some(uint16_t *p, const Vec &v, int64_t count) {
-  if (count == kLanes)
-    store(p, v);
-  else
-    store_part(p, v, count);
+TANDEM_INLINE void store_some(uint16_t *p, const Vec &v, FullStep) { store(p, v); }
+TANDEM_INLINE void store_some(uint16_t *p, const Vec &v, int64_t count) { store_part(p, v, count); }
+
+// f(first column, step) for columns [begin, end).
+template <typename F>
+TANDEM_INLINE void each_step(int64_t begin, int64_t end, const F &f) {
+  int64_t k = begin;
+  for (; k + kLanes <= end; k += kLanes) f(k, FullStep{});
+  if (k < end) f(k, end - k);
 }
 
 // left[j] = post[j] * y + sum over i of comb[i, j] * before[i], i ascending, of one row.
@@ -71,14 +80,14 @@ TANDEM_INLINE void leave_columns(const uint16_t *y, const uint16_t *before, cons
                                  const float *comb, uint16_t *left, int64_t streams, int64_t H,
                                  int64_t begin, int64_t end) {
   const int64_t m = M ? M : streams;
-  each_step(begin, end, [&](int64_t k, int64_t count) {
-    const Vec output = load_some(y + k, count);
+  each_step(begin, end, [&](int64_t k, auto step) TANDEM_BODY {
+    const Vec output = load_some(y + k, step);
     Vec old[M ? M : kMaxStreams];
-    for (int64_t i = 0; i < m; ++i) old[i] = load_some(before + i * H + k, count);
+    for (int64_t i = 0; i < m; ++i) old[i] = load_some(before + i * H + k, step);
     for (int64_t j = 0; j < m; ++j) {
       Vec sum = output * post[j];
       for (int64_t i = 0; i < m; ++i) sum += old[i] * comb[i * m + j];
-      store_some(left + j * H + k, sum, count);
+      store_some(left + j * H + k, sum, step);
     }
   });
 }
@@ -88,63 +97,99 @@ template <int M>
 TANDEM_INLINE void collapse_columns(const uint16_t *trunk, const float *pre, uint16_t *x,
                                     int64_t streams, int64_t H, int64_t begin, int64_t end) {
   const int64_t m = M ? M : streams;
-  each_step(begin, end, [&](int64_t k, int64_t count) {
-    Vec sum = load_some(trunk + k, count) * pre[0];
-    for (int64_t i = 1; i < m; ++i) sum += load_some(trunk + i * H + k, count) * pre[i];
-    store_some(x + k, sum, count);
+  each_step(begin, end, [&](int64_t k, auto step) TANDEM_BODY {
+    Vec sum = load_some(trunk + k, step) * pre[0];
+    for (int64_t i = 1; i < m; ++i) sum += load_some(trunk + i * H + k, step) * pre[i];
+    store_some(x + k, sum, step);
   });
 }
 
-// Lanes of R rows of x times C rows of fn, over a block. How many at a time is a matter of speed
-// only: every product keeps its own lanes and order.
+// Adds to the lanes of R rows of x times C rows of fn what the whole steps of columns [begin, end)
+// bring. How many at a time is a matter of speed only: every product keeps its own lanes and order.
+// Meanwhile what lies `ahead`, as many elements further in fn, comes into the second cache: pieces
+// of rows are too short for the processor to foresee the next.
 template <int R, int C>
-TANDEM_INLINE void project_tile(const StreamPass &pass, const uint16_t *x, const float *fn,
-                                int64_t begin, int64_t end, float *partial, int64_t stride) {
-  const int64_t width = pass.m * pass.H;
-  Vec sums[R][C] = {};
-  for (int64_t j = 0; j < pass.m; ++j)
-    each_step(begin + j * pass.H, end + j * pass.H, [&](int64_t k, int64_t count) {
-      Vec rows[R];
-      for (int r = 0; r < R; ++r) rows[r] = load_some(x + r * width + k, count);
-      for (int c = 0; c < C; ++c) {
-        const Vec weights = load_some(fn + c * width + k, count);
-        for (int r = 0; r < R; ++r) sums[r][c] += rows[r] * weights;
-      }
+TANDEM_INLINE void project_tile(const uint16_t *x, const float *fn, int64_t width, int64_t begin,
+                                int64_t end, int64_t ahead, float *partial, int64_t stride) {
+  Vec sums[R][C];
+  unrolled<R>([&](auto r) TANDEM_BODY {
+    unrolled<C>([&](auto c) TANDEM_BODY { sums[r][c] = load(partial + r * stride + c * kLanes); });
+  });
+  for (int64_t k = begin; k + kLanes <= end; k += kLanes) {
+    Vec rows[R];
+    unrolled<R>([&](auto r) TANDEM_BODY { rows[r] = load(x + r * width + k); });
+    unrolled<C>([&](auto c) TANDEM_BODY {
+      const float *place = fn + c * width + k;
+      const Vec weights = load(place);
+      __builtin_prefetch(place + ahead, 0, 2);
+      unrolled<R>([&](auto r) TANDEM_BODY { sums[r][c] += rows[r] * weights; });
     });
-  for (int r = 0; r < R; ++r)
-    for (int c = 0; c < C; ++c) store(partial + r * stride + c * kLanes, sums[r][c]);
+  }
+  unrolled<R>([&](auto r) TANDEM_BODY {
+    unrolled<C>([&](auto c) TANDEM_BODY { store(partial + r * stride + c * kLanes, sums[r][c]); });
+  });
 }
 
+// The same of squares of R rows.
 template <int R>
-TANDEM_INLINE void square_tile(const StreamPass &pass, const uint16_t *x, int64_t begin,
-                               int64_t end, float *partial, int64_t stride) {
-  const int64_t width = pass.m * pass.H;
-  Vec sums[R] = {};
-  for (int64_t j = 0; j < pass.m; ++j)
-    each_step(begin + j * pass.H, end + j * pass.H, [&](int64_t k, int64_t count) {
-      for (int r = 0; r < R; ++r) {
-        const Vec v = load_some(x + r * width + k, count);
-        sums[r] += v * v;
-      }
+TANDEM_INLINE void square_tile(const uint16_t *x, int64_t width, int64_t begin, int64_t end,
+                               float *partial, int64_t stride) {
+  Vec sums[R];
+  unrolled<R>([&](auto r) TANDEM_BODY { sums[r] = load(partial + r * stride); });
+  for (int64_t k = begin; k + kLanes <= end; k += kLanes)
+    unrolled<R>([&](auto r) TANDEM_BODY {
+      const Vec v = load(x + r * width + k);
+      sums[r] += v * v;
     });
-  for (int r = 0; r < R; ++r) store(partial + r * stride, sums[r]);
+  unrolled<R>([&](auto r) TANDEM_BODY { store(partial + r * stride, sums[r]); });
 }
 
-// R rows from `row` on, whose sums lie from `place` of the group on.
-template <int R>
-TANDEM_INLINE void project_rows(const StreamPass &pass, int64_t row, int64_t place, int64_t block,
-                                int64_t begin, int64_t end) {
+// The last step of a row's stream, of less than 16 columns, for all its sums.
+TANDEM_INLINE void project_rest(const uint16_t *x, const float *fn, int64_t width, int64_t mixes,
+                                int64_t count, float *partial) {
+  const Vec row = load_part(x, count);
+  for (int64_t c = 0; c <= mixes; ++c, partial += kLanes)
+    store(partial, load(partial) + row * (c < mixes ? load_part(fn + c * width, count) : row));
+}
+
+// f(std::integral_constant<int, rows>, first) for tiles of rows.
+template <typename F>
+TANDEM_INLINE void each_tile(int64_t count, const F &f) {
+  int64_t r = 0;
+  for (; r + kRowTile <= count; r += kRowTile) f(std::integral_constant<int, kRowTile>{}, r);
+  for (; r < count; ++r) f(std::integral_constant<int, 1>{}, r);
+}
+
+// `count` rows from x on. A stream at a time: the columns of kMixTile rows of fn and of all rows of
+// x stay in the nearest cache.
+TANDEM_INLINE void project_block(const StreamPass &pass, const uint16_t *x, float *partial,
+                                 int64_t count, int64_t begin, int64_t end) {
   const int64_t width = pass.m * pass.H, mixes = pass.mixes();
-  const int64_t size = (mixes + 1) * kLanes, stride = pass.blocks() * size;
-  const uint16_t *x = pass.trunk + row * width;
-  float *partial = pass.partial + place * stride + block * size;
-  int64_t c = 0;
-  for (; c + kMixTile <= mixes; c += kMixTile)
-    project_tile<R, kMixTile>(pass, x, pass.fn + c * width, begin, end, partial + c * kLanes,
-                              stride);
-  for (; c < mixes; ++c)
-    project_tile<R, 1>(pass, x, pass.fn + c * width, begin, end, partial + c * kLanes, stride);
-  square_tile<R>(pass, x, begin, end, partial + mixes * kLanes, stride);
+  const int64_t stride = pass.blocks() * (mixes + 1) * kLanes;
+  for (int64_t r = 0; r < count; ++r)
+    std::memset(partial + r * stride, 0, static_cast<size_t>(mixes + 1) * sizeof(Vec));
+  for (int64_t j = 0; j < pass.m; ++j) {
+    const int64_t from = j * pass.H + begin, to = j * pass.H + end, rest = (end - begin) % kLanes;
+    const int64_t later = j + 1 < pass.m ? pass.H : kBlock - j * pass.H;  // next stream, next block
+    const auto project = [&](auto tile, int64_t c) TANDEM_BODY {
+      const int64_t next = c + tile() < mixes ? tile() * width : later - c * width;
+      each_tile(count, [&](auto rows, int64_t r) TANDEM_BODY {
+        project_tile<rows(), tile()>(x + r * width, pass.fn + c * width, width, from, to, next,
+                                     partial + r * stride + c * kLanes, stride);
+      });
+    };
+    int64_t c = 0;
+    for (; c + kMixTile <= mixes; c += kMixTile)
+      project(std::integral_constant<int, kMixTile>{}, c);
+    for (; c < mixes; ++c) project(std::integral_constant<int, 1>{}, c);
+    each_tile(count, [&](auto rows, int64_t r) TANDEM_BODY {
+      square_tile<rows()>(x + r * width, width, from, to, partial + r * stride + mixes * kLanes,
+                          stride);
+    });
+    for (int64_t r = 0; rest && r < count; ++r)
+      project_rest(x + r * width + to - rest, pass.fn + to - rest, width, mixes, rest,
+                   partial + r * stride);
+  }
 }
 
 // One block of rows [first, last) of the group that begins at row `group`.
@@ -162,10 +207,9 @@ TANDEM_INLINE void pass_block(const StreamPass &pass, int64_t group, int64_t fir
                           end);
   }
   if (!pass.fn) return;
-  int64_t t = first;
-  for (; t + kRowTile <= last; t += kRowTile)
-    project_rows<kRowTile>(pass, t, t - group, block, begin, end);
-  for (; t < last; ++t) project_rows<1>(pass, t, t - group, block, begin, end);
+  const int64_t sums = (pass.mixes() + 1) * kLanes;
+  float *partial = pass.partial + ((first - group) * pass.blocks() + block) * sums;
+  project_block(pass, pass.trunk + first * m * H, partial, last - first, begin, end);
 }
 
 // The pass over rows [group, stop), split over blocks and rows.

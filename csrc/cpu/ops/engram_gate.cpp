@@ -18,9 +18,9 @@ namespace tandem::TANDEM_ISA::ops::engram_gate {
 TANDEM_INLINE float gate_of(const uint16_t *h, const uint16_t *key, const float *qk, int64_t H,
                             float eps) {
   Vec dot = {}, of_h = {}, of_key = {};
-  each_step(0, H, [&](int64_t k, int64_t count) {
-    const Vec a = load_some(h + k, count), b = load_some(key + k, count);
-    dot += a * load_some(qk + k, count) * b;
+  each_step(0, H, [&](int64_t k, auto step) TANDEM_BODY {
+    const Vec a = load_some(h + k, step), b = load_some(key + k, step);
+    dot += a * load_some(qk + k, step) * b;
     of_h += a * a;
     of_key += b * b;
   });
@@ -47,9 +47,9 @@ int32_t run(const uint16_t *trunk, const uint16_t *kv, const float *qk, const in
         continue;
       }
       const float gate = gate_of(h, keys + j * H, qk + j * H, H, static_cast<float>(eps));
-      each_step(0, H, [&](int64_t k, int64_t count) {
-        const Vec value = load_some(keys + m * H + k, count);
-        store_some(out + k, load_some(h + k, count) + gate * value, count);
+      each_step(0, H, [&](int64_t k, auto step) TANDEM_BODY {
+        const Vec value = load_some(keys + m * H + k, step);
+        store_some(out + k, load_some(h + k, step) + gate * value, step);
       });
     }
   });
