@@ -39,15 +39,6 @@ TANDEM_INLINE float decode_e4m3(uint32_t code) {
   return float_of(bits | ((code & 0x80u) << 24));
 }
 
-// Ties go to the even code: the comparisons alternate between > and >=. -0 and what rounds to zero
-// get code 0.
-TANDEM_INLINE uint32_t encode_e2m1(float v) {
-  const float a = float_of(bits_of(v) & kMagnitude);
-  const uint32_t code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) +
-                        (a >= 3.5f) + (a > 5.0f);
-  return code ? code | ((bits_of(v) >> 28) & 8u) : 0u;
-}
-
 TANDEM_INLINE float decode_e2m1(uint32_t code) {
   constexpr float kValues[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
   return float_of(bits_of(kValues[code & 7u]) | ((code & 8u) << 28));
@@ -66,14 +57,32 @@ TANDEM_INLINE float inverse_of(uint8_t scale) {
   return float_of(scale == 254 ? 0x400000u : (254u - scale) << 23);
 }
 
-template <int G, typename X>
-TANDEM_INLINE uint32_t max_magnitude(const X *x) {
-  uint32_t top = 0;
-  for (int i = 0; i < G; ++i) {
-    const uint32_t b = bits_of(widen(x[i])) & kMagnitude;
-    top = b > top ? b : top;
+// The same in lanes.
+TANDEM_INLINE VecU32 encode_e4m3(const Vec &v) {
+  const VecU32 bits = (VecU32)v, sign = (bits >> 24) & 0x80u, top = VecU32{} + bits_of(kE4m3Max);
+  const VecU32 magnitude = bits & kMagnitude, b = magnitude < top ? magnitude : top;
+  const VecU32 normal = ((b + 0x7ffffu + ((b >> 20) & 1u)) >> 20) - (120u << 3);
+  const VecU32 subnormal = (VecU32)((Vec)b + 16384.0f) - bits_of(16384.0f);
+  return sign | (b < bits_of(0.015625f) ? subnormal : normal);
+}
+
+TANDEM_INLINE uint32_t max_magnitude(const Vec &a, const Vec &b) {
+  const VecU32 x = (VecU32)a & kMagnitude, y = (VecU32)b & kMagnitude;
+  return tree_max(x > y ? x : y);
+}
+
+// The 32 codes of a group; returns its scale.
+TANDEM_INLINE uint8_t encode_mxfp8_group(const Vec &a, const Vec &b, uint8_t *codes) {
+  const uint32_t top = max_magnitude(a, b), floor = bits_of(1e-4f);
+  if (top > kInfinity) {
+    std::memset(codes, kE4m3NaN, 32);
+    return kUe8m0NaN;
   }
-  return top;
+  const uint8_t scale = power_scale<8, 0x600000u>(top > floor ? top : floor);  // 448 = 1.75 * 2^8
+  const float inverse = inverse_of(scale);
+  store_bytes(codes, encode_e4m3(a * inverse));
+  store_bytes(codes + kLanes, encode_e4m3(b * inverse));
+  return scale;
 }
 
 // e4m3 codes of n values (a multiple of 32), a ue8m0 scale for every 32.
@@ -83,27 +92,20 @@ TANDEM_INLINE uint32_t max_magnitude(const X *x) {
 // and scale 255.
 template <typename X>
 TANDEM_INLINE void encode_mxfp8(const X *x, int64_t n, uint8_t *codes, uint8_t *scales) {
-  for (int64_t g = 0; g < n / 32; ++g, x += 32, codes += 32) {
-    const uint32_t top = max_magnitude<32>(x), floor = bits_of(1e-4f);
-    if (top > kInfinity) {
-      std::memset(codes, kE4m3NaN, 32);
-      scales[g] = kUe8m0NaN;
-      continue;
-    }
-    scales[g] = power_scale<8, 0x600000u>(top > floor ? top : floor);  // 448 = 1.75 * 2^8
-    const float inverse = inverse_of(scales[g]);
-    for (int i = 0; i < 32; ++i)
-      codes[i] = static_cast<uint8_t>(encode_e4m3(widen(x[i]) * inverse));
-  }
+  for (int64_t g = 0; g < n / 32; ++g)
+    scales[g] = encode_mxfp8_group(load(x + 32 * g), load(x + 32 * g + kLanes), codes + 32 * g);
 }
 
-// Packs G codes of scaled(x), two a byte.
-template <int G, typename X, typename Scaled>
-TANDEM_INLINE void pack_e2m1(const X *x, uint8_t *packed, const Scaled &scaled) {
-  uint8_t codes[G];
-  for (int i = 0; i < G; ++i) codes[i] = static_cast<uint8_t>(encode_e2m1(scaled(widen(x[i]))));
-  for (int i = 0; i < G / 2; ++i)
-    packed[i] = static_cast<uint8_t>(codes[2 * i] | (codes[2 * i + 1] << 4));
+// e2m1 codes of 16 values, two a byte. As with e4m3, values from 1 on round in the integer domain,
+// smaller ones by adding 2^22, whose last mantissa bit is the grid step 2^-1. NaN must be handled
+// before.
+TANDEM_INLINE void encode_e2m1(const Vec &v, uint8_t *packed) {
+  const VecU32 bits = (VecU32)v, magnitude = bits & kMagnitude, top = VecU32{} + bits_of(6.0f);
+  const VecU32 b = magnitude < top ? magnitude : top;
+  const VecU32 normal = ((b + 0x1fffffu + ((b >> 22) & 1u)) >> 22) - (126u << 1);
+  const VecU32 subnormal = (VecU32)((Vec)b + 0x1p22f) - bits_of(0x1p22f);
+  const VecU32 code = b < bits_of(1.0f) ? subnormal : normal;
+  store_nibbles(packed, code | (code != 0u ? (bits >> 28) & 8u : VecU32{}));
 }
 
 // e2m1 codes of n values (a multiple of 32), two a byte, a ue8m0 scale for every 32.
@@ -113,7 +115,8 @@ TANDEM_INLINE void pack_e2m1(const X *x, uint8_t *packed, const Scaled &scaled) 
 template <typename X>
 TANDEM_INLINE void encode_mxfp4(const X *x, int64_t n, uint8_t *packed, uint8_t *scales) {
   for (int64_t g = 0; g < n / 32; ++g, x += 32, packed += 16) {
-    const uint32_t top = max_magnitude<32>(x), floor = bits_of(6.0f * 0x1p-126f);
+    const Vec a = load(x), b = load(x + kLanes);
+    const uint32_t top = max_magnitude(a, b), floor = bits_of(6.0f * 0x1p-126f);
     if (top > kInfinity) {
       std::memset(packed, 0, 16);
       scales[g] = kUe8m0NaN;
@@ -121,7 +124,8 @@ TANDEM_INLINE void encode_mxfp4(const X *x, int64_t n, uint8_t *packed, uint8_t 
     }
     scales[g] = power_scale<2, 0x400000u>(top > floor ? top : floor);  // 6 = 1.5 * 2^2
     const float inverse = inverse_of(scales[g]);
-    pack_e2m1<32>(x, packed, [inverse](float v) { return v * inverse; });
+    encode_e2m1(a * inverse, packed);
+    encode_e2m1(b * inverse, packed + 8);
   }
 }
 
@@ -133,15 +137,15 @@ TANDEM_INLINE void encode_mxfp4(const X *x, int64_t n, uint8_t *packed, uint8_t 
 template <typename X>
 TANDEM_INLINE void encode_nvfp4(const X *x, int64_t n, uint8_t *packed, uint8_t *scales) {
   for (int64_t g = 0; g < n / 16; ++g, x += 16, packed += 8) {
-    const uint32_t top = max_magnitude<16>(x), floor = bits_of(6.0f * 0x1p-9f);
+    const Vec v = load(x);
+    const uint32_t top = max_magnitude(v, v), floor = bits_of(6.0f * 0x1p-9f);
     if (top > kInfinity) {
       std::memset(packed, 0, 8);
       scales[g] = kE4m3NaN;
       continue;
     }
     const uint32_t scale = encode_e4m3(float_of(top > floor ? top : floor) / 6.0f);
-    const float divisor = decode_e4m3(scale);
-    pack_e2m1<16>(x, packed, [divisor](float v) { return v / divisor; });
+    encode_e2m1(v / decode_e4m3(scale), packed);
     scales[g] = static_cast<uint8_t>(scale);
   }
 }

@@ -1,15 +1,8 @@
-<<<<<<< HEAD
-// Sums of products in single registers, for loops that hold as many sums as there are registers.
-//
-// What vec.h calls a vector is several registers of most instruction sets, and compilers then keep
-// it in memory between two operations. Lanes are independent, so the bits are those of `dot_pairs`.
-=======
 // Arithmetic in single registers, of 4 to 16 lanes.
 //
 // What vec.h calls a vector is several registers of most instruction sets; compilers then keep it
 // in memory between two operations and compare it lane by lane. Where lanes are independent of each
 // other, going through them a register at a time gives the same bits without that.
->>>>>>> k_attn
 #pragma once
 
 #include <cstdint>
@@ -31,14 +24,11 @@ constexpr int kRegister = 4;
 typedef float Register __attribute__((vector_size(kRegister * sizeof(float))));
 typedef uint32_t RegisterU32 __attribute__((vector_size(kRegister * sizeof(uint32_t))));
 
-<<<<<<< HEAD
-=======
 typedef uint16_t RegisterHalf __attribute__((vector_size(kRegister * sizeof(uint16_t))));
 typedef uint8_t RegisterBytes __attribute__((vector_size(kRegister)));
 
 TANDEM_INLINE Register all_lanes(float v) { return Register{} + v; }
 
->>>>>>> k_attn
 TANDEM_INLINE Register load_register(const float *p) {
   Register v;
   std::memcpy(&v, p, sizeof v);
@@ -47,8 +37,6 @@ TANDEM_INLINE Register load_register(const float *p) {
 
 TANDEM_INLINE void store_register(float *p, const Register &v) { std::memcpy(p, &v, sizeof v); }
 
-<<<<<<< HEAD
-=======
 TANDEM_INLINE RegisterU32 load_bytes(const uint8_t *p) {
   RegisterBytes bytes;
   std::memcpy(&bytes, p, sizeof bytes);
@@ -67,7 +55,6 @@ TANDEM_INLINE RegisterU32 narrow_register(const Register &v) {
   return v != v ? (b >> 16) | 0x40u : (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
 }
 
->>>>>>> k_attn
 // sum + a * b where the product is exact.
 TANDEM_INLINE Register add_exact(const Register &sum, const Register &a, const Register &b) {
 #if defined(__AVX512F__)
@@ -109,11 +96,6 @@ struct Pairs {
 
   // One word for all lanes.
   TANDEM_INLINE static Pairs all(const void *p) {
-<<<<<<< HEAD
-    uint32_t word;
-    std::memcpy(&word, p, sizeof word);
-    return of(RegisterU32{} + word);
-=======
 #if defined(__AVX2__) && !defined(__AVX512F__)
     return of((RegisterU32)_mm256_broadcast_ss(static_cast<const float *>(p)));
 #elif defined(__ARM_NEON)
@@ -123,7 +105,6 @@ struct Pairs {
     std::memcpy(&word, p, sizeof word);
     return of(RegisterU32{} + word);
 #endif
->>>>>>> k_attn
   }
 };
 

@@ -7,17 +7,37 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
 // Helpers are inlined, so that they are compiled for the instruction set of what calls them.
 #define TANDEM_INLINE inline __attribute__((always_inline))
+// The same for the body of a loop that is given as a lambda, after its parameters.
+#define TANDEM_BODY __attribute__((always_inline))
 
 namespace tandem::TANDEM_ISA {
+
+// f(0), f(1), ... f(N - 1), each with an argument that is known when compiled.
+template <typename F, int... I>
+TANDEM_INLINE void unrolled(const F &f, std::integer_sequence<int, I...>) {
+  (f(std::integral_constant<int, I>{}), ...);
+}
+
+template <int N, typename F>
+TANDEM_INLINE void unrolled(const F &f) {
+  unrolled(f, std::make_integer_sequence<int, N>{});
+}
 
 constexpr int kLanes = 16;
 
 typedef float Vec __attribute__((vector_size(kLanes * sizeof(float))));
 typedef uint32_t VecU32 __attribute__((vector_size(kLanes * sizeof(uint32_t))));
 typedef int32_t VecI32 __attribute__((vector_size(kLanes * sizeof(int32_t))));
+typedef uint8_t VecU8 __attribute__((vector_size(kLanes * sizeof(uint8_t))));
 typedef uint16_t VecU16 __attribute__((vector_size(kLanes * sizeof(uint16_t))));
 
 TANDEM_INLINE uint32_t bits_of(float v) {
@@ -34,6 +54,32 @@ TANDEM_INLINE float float_of(uint32_t b) {
 
 TANDEM_INLINE float widen(float v) { return v; }
 TANDEM_INLINE float widen(uint16_t v) { return float_of(static_cast<uint32_t>(v) << 16); }
+
+// One instruction each, which compilers do not find by themselves (with a mask of all lanes: gcc
+// warns of its own header otherwise).
+TANDEM_INLINE VecU32 widen_lanes(const VecU16 &v) {
+#if defined(__AVX512F__)
+  return (VecU32)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)v);
+#else
+  return __builtin_convertvector(v, VecU32);
+#endif
+}
+
+TANDEM_INLINE VecU16 low_halves(const VecU32 &v) {
+#if defined(__AVX512F__)
+  return (VecU16)_mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)v);
+#else
+  return __builtin_convertvector(v, VecU16);
+#endif
+}
+
+TANDEM_INLINE VecU8 low_bytes(const VecU32 &v) {
+#if defined(__AVX512F__)
+  return (VecU8)_mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)v);
+#else
+  return __builtin_convertvector(v, VecU8);
+#endif
+}
 
 // f32 to bf16, to nearest, ties to even; NaN stays NaN.
 TANDEM_INLINE uint16_t narrow(float v) {
@@ -53,7 +99,7 @@ TANDEM_INLINE Vec load(const float *p) {
 TANDEM_INLINE Vec load(const uint16_t *p) {
   VecU16 h;
   std::memcpy(&h, p, sizeof h);
-  return (Vec)(__builtin_convertvector(h, VecU32) << 16);
+  return (Vec)(widen_lanes(h) << 16);
 }
 
 TANDEM_INLINE void store(float *p, const Vec &v) { std::memcpy(p, &v, sizeof v); }
@@ -61,9 +107,8 @@ TANDEM_INLINE void store(float *p, const Vec &v) { std::memcpy(p, &v, sizeof v);
 TANDEM_INLINE void store(uint16_t *p, const Vec &v) {
   const VecU32 b = (VecU32)v;
   const VecU32 rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
-  const VecU32 nan = (VecU32)(v != v);
-  const VecU32 bits = (nan & ((b >> 16) | 0x40u)) | (~nan & rounded);
-  const VecU16 h = __builtin_convertvector(bits, VecU16);
+  const VecU32 bits = v != v ? (b >> 16) | 0x40u : rounded;
+  const VecU16 h = low_halves(bits);
   std::memcpy(p, &h, sizeof h);
 }
 
@@ -82,17 +127,41 @@ TANDEM_INLINE void store_part(T *p, const Vec &v, int64_t count) {
   std::memcpy(p, padded, static_cast<size_t>(count) * sizeof(T));
 }
 
-// The lanes added as a tree, halves first: l with l + 8, + 4, + 2, + 1.
-TANDEM_INLINE float tree_sum(const Vec &v) {
-  typedef float Half __attribute__((vector_size(8 * sizeof(float))));
-  typedef float Quarter __attribute__((vector_size(4 * sizeof(float))));
+// The lanes joined as a tree, halves first: l with l + 8, + 4, + 2, + 1.
+template <typename Lanes, typename Join>
+TANDEM_INLINE auto tree(const Lanes &v, const Join &join) {
+  using Item = std::decay_t<decltype(v[0])>;
+  typedef Item Half __attribute__((vector_size(8 * sizeof(Item))));
+  typedef Item Quarter __attribute__((vector_size(4 * sizeof(Item))));
   Half halves[2];
   std::memcpy(halves, &v, sizeof v);
-  const Half half = halves[0] + halves[1];
+  const Half half = join(halves[0], halves[1]);
   Quarter quarters[2];
   std::memcpy(quarters, &half, sizeof half);
-  const Quarter q = quarters[0] + quarters[1];
-  return (q[0] + q[2]) + (q[1] + q[3]);
+  const Quarter q = join(quarters[0], quarters[1]);
+  return join(join(q[0], q[2]), join(q[1], q[3]));
+}
+
+TANDEM_INLINE float tree_sum(const Vec &v) {
+  return tree(v, [](const auto &a, const auto &b) TANDEM_BODY { return a + b; });
+}
+
+TANDEM_INLINE uint32_t tree_max(const VecU32 &v) {
+  return tree(v, [](const auto &a, const auto &b) TANDEM_BODY { return a > b ? a : b; });
+}
+
+TANDEM_INLINE void store_bytes(uint8_t *p, const VecU32 &v) {
+  const VecU8 bytes = low_bytes(v);
+  std::memcpy(p, &bytes, sizeof bytes);
+}
+
+// The lowest four bits of the lanes, two a byte, the even lane in the low ones.
+TANDEM_INLINE void store_nibbles(uint8_t *p, const VecU32 &v) {
+  typedef uint64_t Pairs __attribute__((vector_size(sizeof v)));
+  typedef uint8_t Bytes __attribute__((vector_size(kLanes / 2)));
+  const Pairs pairs = (Pairs)v;  // the even lane is the lower half
+  const Bytes bytes = __builtin_convertvector((pairs | pairs >> 28) & 255u, Bytes);
+  std::memcpy(p, &bytes, sizeof bytes);
 }
 
 // Sum of f(v) over a row of n, in 16 lanes: lane l adds l, l + 16, ... in order, then `tree_sum`.
