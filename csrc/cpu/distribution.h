@@ -1,0 +1,241 @@
+// The distribution that a row of logits is drawn from: its peak, what the filters leave, integer
+// weights and sums; rules in docs/CONTRACT.md, "Sampling", the plain form in
+// core/ops/_distribution.py.
+//
+// A row is cut into parts, at most 16, whose lengths depend on the vocabulary alone. Threads share
+// the parts of a row where there are few rows, and rows where there are many; sums of parts are
+// added in their order, so neither changes a bit.
+#pragma once
+
+#include <cfloat>
+#include <cstdint>
+
+#include "elementary.h"
+#include "order.h"
+#include "parallel.h"
+#include "rng.h"
+#include "tandem.h"
+#include "vec.h"
+
+namespace tandem::TANDEM_ISA {
+
+constexpr float kGreedyBelow = 1e-5f;
+constexpr int32_t kHeaviest = 1 << 30;  // weight of the likeliest token
+constexpr int64_t kParts = 16, kLeastPart = 1024, kManyRows = 8;
+constexpr int32_t kNoId = 0x7fffffff;  // above every token id
+
+typedef float Vec8 __attribute__((vector_size(8 * sizeof(float))));
+typedef double VecF64 __attribute__((vector_size(8 * sizeof(double))));
+
+// Sixteen sums in double.
+struct WideSum {
+  VecF64 low = {}, high = {};
+
+  TANDEM_INLINE void add(const Vec &v) {
+    const Vec8 a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
+    const Vec8 b = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+    low += __builtin_convertvector(a, VecF64);
+    high += __builtin_convertvector(b, VecF64);
+  }
+
+  // Halves first, as `tree_sum` has it.
+  TANDEM_INLINE double total() const {
+    const VecF64 s = low + high;
+    const double a = s[0] + s[4], b = s[1] + s[5], c = s[2] + s[6], d = s[3] + s[7];
+    return (a + c) + (b + d);
+  }
+};
+
+// Sixteen sums of integers from 0 to 2^30, of up to 2^16 terms each.
+struct WeightSum {
+  VecU32 low = {}, high = {};
+
+  TANDEM_INLINE void add(const VecI32 &w) {
+    low += (VecU32)w & 0xffffu;
+    high += (VecU32)w >> 16;
+  }
+
+  TANDEM_INLINE int64_t total() const {
+    int64_t sum = 0;
+    for (int i = 0; i < kLanes; ++i)
+      sum += (static_cast<int64_t>(high[i]) << 16) + static_cast<int64_t>(low[i]);
+    return sum;
+  }
+};
+
+// A row and its parts.
+struct Line {
+  const float *x;
+  int64_t vocab, length;
+  bool shared;  // whether threads share the parts
+
+  Line(const float *row, int64_t vocabulary, bool share)
+      : x(row), vocab(vocabulary), length((vocabulary + kParts - 1) / kParts), shared(share) {
+    length = length < kLeastPart ? kLeastPart : (length + 63) / 64 * 64;
+  }
+
+  int64_t parts() const { return (vocab + length - 1) / length; }
+  int64_t begin(int64_t part) const { return part * length; }
+  int64_t end(int64_t part) const {
+    return begin(part) + length < vocab ? begin(part) + length : vocab;
+  }
+
+  // body(part) for each part; `work`: operations of an element.
+  template <typename Body>
+  void each_part(int64_t work, const Body &body) const {
+    const auto share = [&](int64_t first, int64_t last) {
+      for (int64_t part = first; part < last; ++part) body(part);
+    };
+    if (shared)
+      parallel_for(parts(), work * length, share);
+    else
+      share(0, parts());
+  }
+
+  // visit(vector, its first id, its number of ids) over a part; ids that are missing hold -inf.
+  template <typename Visit>
+  TANDEM_INLINE void each_vector(int64_t part, const Visit &visit) const {
+    const int64_t last = end(part);
+    int64_t k = begin(part);
+    for (; k + kLanes <= last; k += kLanes) visit(load(x + k), k, int64_t{kLanes});
+    if (k == last) return;
+    float padded[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) padded[i] = k + i < last ? x[k + i] : -__builtin_inff();
+    visit(load(padded), k, last - k);
+  }
+};
+
+// body(row, shared): few rows one after another, each shared by the threads; many rows dealt to
+// them.
+template <typename Body>
+void each_line(int64_t rows, int64_t work, const Body &body) {
+  if (rows < kManyRows) {
+    for (int64_t row = 0; row < rows; ++row) body(row, true);
+    return;
+  }
+  parallel_for(rows, work, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) body(row, false);
+  });
+}
+
+// What a row is drawn from. Where it is not valid, nothing else is set.
+struct Distribution {
+  bool valid, greedy, filters;
+  float peak, inverse;  // maximum, 1 / temperature
+  int64_t first;        // lowest id of the maximum
+  float bound;          // kept are logits above it, and at it ids up to `last`, of weight `least`
+  int32_t last, least;
+  int32_t favourite;  // lowest id of weight 2^30 that is kept
+  int64_t weight[kParts], total;
+  double others,
+      all;  // sums of exponentials of kept tokens and of all raw logits, `first` left out
+
+  TANDEM_INLINE Vec scaled(const Vec &x) const {
+    const Vec raw = x - peak;
+    return raw < -FLT_MAX ? raw : raw * inverse;  // an inverse of 0 leaves -inf
+  }
+  TANDEM_INLINE float scaled(float x) const { return scaled(splat(x))[0]; }
+
+  TANDEM_INLINE bool keeps(float x, int64_t id) const {
+    if (!filters) return true;
+    const int32_t w = static_cast<int32_t>(exp_negative(scaled(x)) * 0x1p30f);
+    return w >= least && (x > bound || (x == bound && id <= last));
+  }
+
+  // The weights of a vector, 0 where the filters remove a token, and the lanes that they keep.
+  TANDEM_INLINE VecI32 weights(const Vec &x, int64_t k, Vec *power, VecI32 *kept) const {
+    *power = exp_negative(scaled(x));
+    const VecI32 w = __builtin_convertvector(*power * 0x1p30f, VecI32);
+    if (!filters) {
+      *kept = ~VecI32{};
+      return w;
+    }
+    const VecI32 ids =
+        VecI32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + static_cast<int32_t>(k);
+    *kept = ((x > bound) | ((x == bound) & (ids <= last))) & (w >= least);
+    return w & *kept;
+  }
+
+  // Whether the filters may keep a lane.
+  TANDEM_INLINE bool reaches(const Vec &x) const { return !filters || any((VecI32)(x >= bound)); }
+
+  double log_kept() const { return log1p_double(others); }
+  double log_all() const { return log1p_double(all); }
+};
+
+// The maximum of a row, the lowest id that has it, and whether there is no NaN and it is finite.
+inline void find_peak(const Line &line, Distribution &d) {
+  float best[kParts];
+  uint32_t size[kParts];
+  line.each_part(1, [&](int64_t part) {
+    Vec most = splat(-__builtin_inff());
+    VecU32 largest = {};
+    line.each_vector(part, [&](const Vec &x, int64_t, int64_t) {
+      most = x > most ? x : most;
+      const VecU32 magnitude = (VecU32)x & 0x7fffffffu;  // above infinity: NaN
+      largest = magnitude > largest ? magnitude : largest;
+    });
+    best[part] = most[0];
+    size[part] = largest[0];
+    for (int i = 1; i < kLanes; ++i) {
+      best[part] = most[i] > best[part] ? most[i] : best[part];
+      size[part] = largest[i] > size[part] ? largest[i] : size[part];
+    }
+  });
+  int64_t where = 0;
+  uint32_t top = size[0];
+  for (int64_t part = 1; part < line.parts(); ++part) {
+    where = best[part] > best[where] ? part : where;
+    top = size[part] > top ? size[part] : top;
+  }
+  d.peak = best[where] + 0.0f;  // -0 becomes +0
+  d.valid = top <= 0x7f800000u && d.peak <= FLT_MAX && d.peak >= -FLT_MAX;
+  if (!d.valid) return;
+  d.first = line.begin(where);
+  while (line.x[d.first] != d.peak) ++d.first;
+}
+
+// A vector without the lane of an id that may lie in it.
+TANDEM_INLINE Vec without(const Vec &v, int64_t k, int64_t id) {
+  if (id < k || id >= k + kLanes) return v;
+  Vec rest = v;
+  rest[id - k] = 0.0f;
+  return rest;
+}
+
+// Sums over what is kept, and of the exponentials of all raw logits where they are wanted.
+inline void sum_parts(const Line &line, Distribution &d, bool with_all) {
+  double others[kParts], all[kParts];
+  int32_t favourite[kParts];
+  const bool apart = with_all && (d.filters || d.inverse != 1.0f);
+  line.each_part(apart ? 8 : 4, [&](int64_t part) {
+    WeightSum weight;
+    WideSum kept_sum, all_sum;
+    int32_t heaviest = kNoId;
+    line.each_vector(part, [&](const Vec &x, int64_t k, int64_t) {
+      if (d.reaches(x)) {
+        Vec power;
+        VecI32 kept;
+        const VecI32 w = d.weights(x, k, &power, &kept);
+        weight.add(w);
+        if (heaviest == kNoId && any((VecI32)(w == kHeaviest)))
+          for (int i = kLanes - 1; i >= 0; --i)
+            if (w[i] == kHeaviest) heaviest = static_cast<int32_t>(k + i);
+        kept_sum.add(without((Vec)((VecI32)power & kept), k, d.first));
+      }
+      if (apart) all_sum.add(without(exp_negative(x - d.peak), k, d.first));
+    });
+    d.weight[part] = weight.total();
+    others[part] = kept_sum.total();
+    all[part] = apart ? all_sum.total() : others[part];
+    favourite[part] = heaviest;
+  });
+  for (int64_t part = 0; part < line.parts(); ++part) {
+    d.total += d.weight[part];
+    d.others += others[part];
+    d.all += all[part];
+    d.favourite = favourite[part] < d.favourite ? favourite[part] : d.favourite;
+  }
+}
+
+}  // namespace tandem::TANDEM_ISA
