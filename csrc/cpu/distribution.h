@@ -23,6 +23,8 @@ constexpr float kGreedyBelow = 1e-5f;
 constexpr int32_t kHeaviest = 1 << 30;  // weight of the likeliest token
 constexpr int64_t kParts = 16, kLeastPart = 1024, kManyRows = 8;
 constexpr int32_t kNoId = 0x7fffffff;  // above every token id
+constexpr int kGroup = 4;              // vectors that are worked on together
+constexpr int64_t kBlock = kGroup * kLanes;
 
 typedef float Vec8 __attribute__((vector_size(8 * sizeof(float))));
 typedef double VecF64 __attribute__((vector_size(8 * sizeof(double))));
@@ -71,7 +73,7 @@ struct Line {
 
   Line(const float *row, int64_t vocabulary, bool share)
       : x(row), vocab(vocabulary), length((vocabulary + kParts - 1) / kParts), shared(share) {
-    length = length < kLeastPart ? kLeastPart : (length + 63) / 64 * 64;
+    length = length < kLeastPart ? kLeastPart : (length + kBlock - 1) / kBlock * kBlock;
   }
 
   int64_t parts() const { return (vocab + length - 1) / length; }
@@ -92,16 +94,22 @@ struct Line {
       share(0, parts());
   }
 
-  // visit(vector, its first id, its number of ids) over a part; ids that are missing hold -inf.
+  // visit(four vectors, the first id, the number of ids) over a part; ids that are missing hold
+  // -inf.
   template <typename Visit>
-  TANDEM_INLINE void each_vector(int64_t part, const Visit &visit) const {
+  TANDEM_INLINE void each_block(int64_t part, const Visit &visit) const {
     const int64_t last = end(part);
     int64_t k = begin(part);
-    for (; k + kLanes <= last; k += kLanes) visit(load(x + k), k, int64_t{kLanes});
+    Vec block[kGroup];
+    for (; k + kBlock <= last; k += kBlock) {
+      for (int i = 0; i < kGroup; ++i) block[i] = load(x + k + i * kLanes);
+      visit(block, k, kBlock);
+    }
     if (k == last) return;
-    float padded[kLanes];
-    for (int64_t i = 0; i < kLanes; ++i) padded[i] = k + i < last ? x[k + i] : -__builtin_inff();
-    visit(load(padded), k, last - k);
+    float padded[kBlock];
+    for (int64_t i = 0; i < kBlock; ++i) padded[i] = k + i < last ? x[k + i] : -__builtin_inff();
+    for (int i = 0; i < kGroup; ++i) block[i] = load(padded + i * kLanes);
+    visit(block, k, last - k);
   }
 };
 
@@ -142,22 +150,42 @@ struct Distribution {
     return w >= least && (x > bound || (x == bound && id <= last));
   }
 
-  // The weights of a vector, 0 where the filters remove a token, and the lanes that they keep.
-  TANDEM_INLINE VecI32 weights(const Vec &x, int64_t k, Vec *power, VecI32 *kept) const {
-    *power = exp_negative(scaled(x));
-    const VecI32 w = __builtin_convertvector(*power * 0x1p30f, VecI32);
-    if (!filters) {
-      *kept = ~VecI32{};
-      return w;
+  // Exponentials and weights of a block, 0 where the filters remove a token.
+  TANDEM_INLINE void weigh(const Vec *x, int64_t k, Vec *power, VecI32 *weight) const {
+    Vec d[kGroup];
+    for (int i = 0; i < kGroup; ++i) d[i] = scaled(x[i]);
+    exp_negative<kGroup>(d, power);
+    for (int i = 0; i < kGroup; ++i) {
+      weight[i] = __builtin_convertvector(power[i] * 0x1p30f, VecI32);
+      if (!filters) continue;
+      const VecI32 stays = kept(x[i], k + i * kLanes, weight[i]);
+      weight[i] &= stays;
+      power[i] = (Vec)((VecI32)power[i] & stays);
     }
-    const VecI32 ids =
-        VecI32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + static_cast<int32_t>(k);
-    *kept = ((x > bound) | ((x == bound) & (ids <= last))) & (w >= least);
-    return w & *kept;
   }
 
-  // Whether the filters may keep a lane.
-  TANDEM_INLINE bool reaches(const Vec &x) const { return !filters || any((VecI32)(x >= bound)); }
+  // The weights alone.
+  TANDEM_INLINE void weigh(const Vec *x, int64_t k, int32_t *to) const {
+    VecI32 weight[kGroup] = {};
+    Vec power[kGroup];
+    if (reaches(x)) weigh(x, k, power, weight);
+    std::memcpy(to, weight, sizeof weight);
+  }
+
+  // The lanes that the filters keep.
+  TANDEM_INLINE VecI32 kept(const Vec &x, int64_t k, const VecI32 &weight) const {
+    const VecI32 ids =
+        VecI32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + static_cast<int32_t>(k);
+    return (VecI32)((x > bound) | ((x == bound) & (ids <= last))) & (VecI32)(weight >= least);
+  }
+
+  // Whether the filters may keep any of a block.
+  TANDEM_INLINE bool reaches(const Vec *x) const {
+    if (!filters) return true;
+    VecI32 high = x[0] >= bound;
+    for (int i = 1; i < kGroup; ++i) high |= x[i] >= bound;
+    return any(high);
+  }
 
   double log_kept() const { return log1p_double(others); }
   double log_all() const { return log1p_double(all); }
@@ -168,18 +196,23 @@ inline void find_peak(const Line &line, Distribution &d) {
   float best[kParts];
   uint32_t size[kParts];
   line.each_part(1, [&](int64_t part) {
-    Vec most = splat(-__builtin_inff());
-    VecU32 largest = {};
-    line.each_vector(part, [&](const Vec &x, int64_t, int64_t) {
-      most = x > most ? x : most;
-      const VecU32 magnitude = (VecU32)x & 0x7fffffffu;  // above infinity: NaN
-      largest = magnitude > largest ? magnitude : largest;
+    Vec most[kGroup];
+    VecU32 largest[kGroup] = {};
+    for (Vec &one : most) one = splat(-__builtin_inff());
+    line.each_block(part, [&](const Vec *x, int64_t, int64_t) {
+      for (int i = 0; i < kGroup; ++i) {
+        most[i] = x[i] > most[i] ? x[i] : most[i];
+        const VecU32 magnitude = (VecU32)x[i] & 0x7fffffffu;  // above infinity: NaN
+        largest[i] = magnitude > largest[i] ? magnitude : largest[i];
+      }
     });
-    best[part] = most[0];
-    size[part] = largest[0];
-    for (int i = 1; i < kLanes; ++i) {
-      best[part] = most[i] > best[part] ? most[i] : best[part];
-      size[part] = largest[i] > size[part] ? largest[i] : size[part];
+    best[part] = most[0][0];
+    size[part] = largest[0][0];
+    for (int i = 0; i < kBlock; ++i) {
+      const float x = most[i / kLanes][i % kLanes];
+      const uint32_t magnitude = largest[i / kLanes][i % kLanes];
+      best[part] = x > best[part] ? x : best[part];
+      size[part] = magnitude > size[part] ? magnitude : size[part];
     }
   });
   int64_t where = 0;
@@ -195,12 +228,24 @@ inline void find_peak(const Line &line, Distribution &d) {
   while (line.x[d.first] != d.peak) ++d.first;
 }
 
-// A vector without the lane of an id that may lie in it.
-TANDEM_INLINE Vec without(const Vec &v, int64_t k, int64_t id) {
-  if (id < k || id >= k + kLanes) return v;
-  Vec rest = v;
-  rest[id - k] = 0.0f;
-  return rest;
+// Takes an id, which may lie in it, out of a block.
+TANDEM_INLINE void take_out(Vec *v, int64_t k, int64_t id) {
+  if (id < k || id >= k + kBlock) return;
+  float lanes[kBlock];
+  std::memcpy(lanes, v, sizeof lanes);
+  lanes[id - k] = 0.0f;
+  std::memcpy(v, lanes, sizeof lanes);
+}
+
+// The first id of a block that has weight 2^30, kNoId for none.
+TANDEM_INLINE int32_t first_heaviest(const VecI32 *weight, int64_t k) {
+  VecI32 found = {};
+  for (int i = 0; i < kGroup; ++i) found |= (VecI32)(weight[i] == kHeaviest);
+  if (!any(found)) return kNoId;
+  int32_t lanes[kBlock], at = 0;
+  std::memcpy(lanes, weight, sizeof lanes);
+  while (lanes[at] != kHeaviest) ++at;
+  return static_cast<int32_t>(k) + at;
 }
 
 // Sums over what is kept, and of the exponentials of all raw logits where they are wanted.
@@ -212,18 +257,22 @@ inline void sum_parts(const Line &line, Distribution &d, bool with_all) {
     WeightSum weight;
     WideSum kept_sum, all_sum;
     int32_t heaviest = kNoId;
-    line.each_vector(part, [&](const Vec &x, int64_t k, int64_t) {
+    line.each_block(part, [&](const Vec *x, int64_t k, int64_t) {
+      Vec power[kGroup];
       if (d.reaches(x)) {
-        Vec power;
-        VecI32 kept;
-        const VecI32 w = d.weights(x, k, &power, &kept);
-        weight.add(w);
-        if (heaviest == kNoId && any((VecI32)(w == kHeaviest)))
-          for (int i = kLanes - 1; i >= 0; --i)
-            if (w[i] == kHeaviest) heaviest = static_cast<int32_t>(k + i);
-        kept_sum.add(without((Vec)((VecI32)power & kept), k, d.first));
+        VecI32 w[kGroup];
+        d.weigh(x, k, power, w);
+        for (int i = 0; i < kGroup; ++i) weight.add(w[i]);
+        if (heaviest == kNoId) heaviest = first_heaviest(w, k);
+        take_out(power, k, d.first);
+        for (int i = 0; i < kGroup; ++i) kept_sum.add(power[i]);
       }
-      if (apart) all_sum.add(without(exp_negative(x - d.peak), k, d.first));
+      if (!apart) return;
+      Vec raw[kGroup];
+      for (int i = 0; i < kGroup; ++i) raw[i] = x[i] - d.peak;
+      exp_negative<kGroup>(raw, power);
+      take_out(power, k, d.first);
+      for (int i = 0; i < kGroup; ++i) all_sum.add(power[i]);
     });
     d.weight[part] = weight.total();
     others[part] = kept_sum.total();

@@ -36,22 +36,30 @@ TANDEM_INLINE Vec times_power(const Vec &v, const Vec &n) {
 #endif
 }
 
-// e^x of x <= 0, to two units in the last place; NaN of NaN.
+// e^x of N vectors of x <= 0, to two units in the last place; NaN of NaN. Several together, for the
+// steps of one wait for each other.
 //
 // x = n ln 2 + r with |r| <= ln(2) / 2 and a rounding, where the first part of ln 2 has so few bits
 // that its product with n is exact. The series of e^r up to r^7 leaves out less than 2^-27.
+template <int N>
+TANDEM_INLINE void exp_negative(const Vec *x, Vec *power) {
+  constexpr float kInverse[] = {1.0f / 6.0f, 1.0f / 5.0f, 1.0f / 4.0f, 1.0f / 3.0f, 1.0f / 2.0f};
+  Vec whole[N], r[N], series[N];
+  for (int i = 0; i < N; ++i) {
+    const Vec y = x[i] < -104.0f ? splat(-104.0f) : x[i];  // e^-104 rounds to zero
+    whole[i] = floor_of(y * 1.4426950408889634f + 0.5f);
+    r[i] = (y - whole[i] * 0.693359375f) + whole[i] * 2.12194440e-4f;
+    series[i] = 1.0f + r[i] * (1.0f / 7.0f);
+  }
+  for (const float inverse : kInverse)
+    for (int i = 0; i < N; ++i) series[i] = 1.0f + r[i] * series[i] * inverse;
+  for (int i = 0; i < N; ++i) power[i] = times_power(1.0f + r[i] * series[i], whole[i]);
+}
+
 TANDEM_INLINE Vec exp_negative(const Vec &x) {
-  const Vec y = x < -104.0f ? splat(-104.0f) : x;  // e^-104 rounds to zero
-  const Vec whole = floor_of(y * 1.4426950408889634f + 0.5f);
-  const Vec r = (y - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  Vec series = 1.0f + r * (1.0f / 7.0f);
-  series = 1.0f + r * series * (1.0f / 6.0f);
-  series = 1.0f + r * series * (1.0f / 5.0f);
-  series = 1.0f + r * series * (1.0f / 4.0f);
-  series = 1.0f + r * series * (1.0f / 3.0f);
-  series = 1.0f + r * series * (1.0f / 2.0f);
-  series = 1.0f + r * series;
-  return times_power(series, whole);
+  Vec power;
+  exp_negative<1>(&x, &power);
+  return power;
 }
 
 TANDEM_INLINE float exp_negative(float x) { return exp_negative(splat(x))[0]; }

@@ -62,9 +62,22 @@ class Search {
     return __builtin_convertvector(place < top ? place : top, VecI32);
   }
 
-  TANDEM_INLINE VecI32 heavy(const Vec &x) const {
-    const VecI32 w = __builtin_convertvector(exp_negative(row_.scaled(x)) * 0x1p30f, VecI32);
-    return w & (VecI32)(w >= row_.least);
+  // Weights as min-p leaves them, of a block.
+  TANDEM_INLINE void heavy(const Vec *x, int32_t *to) const {
+    Vec d[kGroup], power[kGroup];
+    VecI32 w[kGroup];
+    for (int i = 0; i < kGroup; ++i) d[i] = row_.scaled(x[i]);
+    exp_negative<kGroup>(d, power);
+    for (int i = 0; i < kGroup; ++i) {
+      w[i] = __builtin_convertvector(power[i] * 0x1p30f, VecI32);
+      w[i] &= (VecI32)(w[i] >= row_.least);
+    }
+    std::memcpy(to, w, sizeof w);
+  }
+
+  int32_t heavy(float x) const {
+    const int32_t w = static_cast<int32_t>(exp_negative(row_.scaled(x)) * 0x1p30f);
+    return w >= row_.least ? w : 0;
   }
 
   // Weight and number by value. Both lie in one word, so that a token costs one addition; four
@@ -84,16 +97,22 @@ class Search {
             table[bin] = 0;
           }
       };
-      line_.each_vector(part, [&](const Vec &x, int64_t k, int64_t count) {
-        const VecI32 bin = value_bin(x);
-        if (!any(bin < kBins - 1)) {
+      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+        VecI32 bin[kGroup], high = {};
+        for (int i = 0; i < kGroup; ++i) {
+          bin[i] = value_bin(x[i]);
+          high |= (VecI32)(bin[i] < kBins - 1);
+        }
+        if (!any(high)) {
           words[0][kBins - 1] += static_cast<uint64_t>(count) << 44;
         } else {
-          const VecI32 w = heavy(x);
+          int32_t w[kBlock], place[kBlock];
+          heavy(x, w);
+          std::memcpy(place, bin, sizeof place);
           for (int i = 0; i < count; ++i)
-            words[i % 4][bin[i]] += (uint64_t{1} << 44) + static_cast<uint64_t>(w[i]);
+            words[i % 4][place[i]] += (uint64_t{1} << 44) + static_cast<uint64_t>(w[i]);
         }
-        if ((k - line_.begin(part)) % kRun == kRun - kLanes) unload();
+        if ((k - line_.begin(part)) % kRun == kRun - kBlock) unload();
       });
       unload();
     });
@@ -133,17 +152,23 @@ class Search {
     return static_cast<int32_t>(low);
   }
 
-  // visit(lane, image, id, weight) over the tokens of the bracket, images above lo and up to hi.
+  // visit(image, id, weight) over the tokens of the bracket, images above lo and up to hi.
   template <typename Visit>
   TANDEM_INLINE void each_inside(const Visit &visit) const {
     const int32_t lo = static_cast<int32_t>(lo_), hi = static_cast<int32_t>(hi_);
     for (int64_t part = 0; part < line_.parts(); ++part)
-      line_.each_vector(part, [&](const Vec &x, int64_t k, int64_t count) {
-        const VecI32 key = image(x), inside = (VecI32)(key > lo) & (VecI32)(key <= hi);
+      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+        VecI32 key[kGroup], inside = {};
+        for (int i = 0; i < kGroup; ++i) {
+          key[i] = image(x[i]);
+          inside |= (VecI32)(key[i] > lo) & (VecI32)(key[i] <= hi);
+        }
         if (!any(inside)) return;
-        const VecI32 w = heavy(x);
+        int32_t w[kBlock], keys[kBlock];
+        heavy(x, w);
+        std::memcpy(keys, key, sizeof keys);
         for (int i = 0; i < count; ++i)
-          if (inside[i]) visit(key[i], k + i, static_cast<int64_t>(w[i]));
+          if (keys[i] > lo && keys[i] <= hi) visit(keys[i], k + i, int64_t{w[i]});
       });
   }
 
@@ -193,7 +218,7 @@ class Search {
     sort_descending(items, count);
     int64_t kept = 0;
     for (; kept < count && above_ <= limit_ && before_ < most_; ++kept, ++before_)
-      above_ += heavy(splat(preimage(key_image(items[kept]))))[0];
+      above_ += heavy(preimage(key_image(items[kept])));
     if (kept == 0) return cut_above();
     set(preimage(key_image(items[kept - 1])), key_index(items[kept - 1]));
   }

@@ -34,32 +34,30 @@ struct Masses {
     return plain(weight) + (id == favourite ? more : 0);
   }
 
-  // The masses of 16 tokens, `more` included.
-  TANDEM_INLINE void lanes(const VecI32 &weight, int64_t k, int64_t *mass) const {
-    int32_t w[kLanes];
-    std::memcpy(w, &weight, sizeof w);
-    for (int i = 0; i < kLanes; ++i) mass[i] = plain(w[i]);
-    if (favourite >= k && favourite < k + kLanes) mass[favourite - k] += more;
+  // The masses of a block, `more` included.
+  TANDEM_INLINE void block(const int32_t *weight, int64_t k, int64_t *mass) const {
+    for (int64_t i = 0; i < kBlock; ++i) mass[i] = plain(weight[i]);
+    if (favourite >= k && favourite < k + kBlock) mass[favourite - k] += more;
   }
 };
 
-TANDEM_INLINE int64_t sum_lanes(const int64_t *lanes) {
+TANDEM_INLINE int64_t sum_block(const int64_t *lanes) {
   int64_t sum = 0;
-  for (int i = 0; i < kLanes; ++i) sum += lanes[i];
+  for (int64_t i = 0; i < kBlock; ++i) sum += lanes[i];
   return sum;
 }
 
-// First id whose inclusive sum exceeds the target. `sums`: of the parts of the line; fill(vector,
-// first id, count, lanes) gives what 16 tokens weigh.
+// First id whose inclusive sum exceeds the target. `sums`: of the parts of the line; fill(vectors,
+// first id, count, lanes) gives what a block weighs.
 template <typename Fill>
 inline int64_t find_id(const Line &line, const int64_t *sums, int64_t target, const Fill &fill) {
   int64_t part = 0, before = 0, found = -1;
   for (; part + 1 < line.parts() && before + sums[part] <= target; ++part) before += sums[part];
-  line.each_vector(part, [&](const Vec &x, int64_t k, int64_t count) {
+  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
     if (found >= 0) return;
-    int64_t lanes[kLanes];
+    int64_t lanes[kBlock];
     fill(x, k, count, lanes);
-    const int64_t sum = sum_lanes(lanes);
+    const int64_t sum = sum_block(lanes);
     if (before + sum <= target) {
       before += sum;
       return;
@@ -76,11 +74,10 @@ inline int64_t find_id(const Line &line, const int64_t *sums, int64_t target, co
 inline int64_t draw(const Line &line, const Distribution &d, uint64_t number) {
   if (d.greedy) return d.first;
   return find_id(line, d.weight, scaled_uniform(number, d.total),
-                 [&](const Vec &x, int64_t k, int64_t, int64_t *lanes) {
-                   VecI32 w = {}, kept;
-                   Vec power;
-                   if (d.reaches(x)) w = d.weights(x, k, &power, &kept);
-                   for (int i = 0; i < kLanes; ++i) lanes[i] = w[i];
+                 [&](const Vec *x, int64_t k, int64_t, int64_t *lanes) {
+                   int32_t weight[kBlock];
+                   d.weigh(x, k, weight);
+                   for (int64_t i = 0; i < kBlock; ++i) lanes[i] = weight[i];
                  });
 }
 

@@ -55,8 +55,11 @@ int32_t run(const float *base, const uint16_t *hidden, const int32_t *previous,
     confidence[n] =
         trust(hidden + n * hidden_stride, own, proj, H, R, static_cast<float>(temperature));
   }
-  each_dot(embedded, head, N, R, V, [=](int64_t n, int64_t v, float product) {
-    logits[n * V + v] = previous[n] < 0 ? -__builtin_inff() : base[n * base_stride + v] + product;
+  each_dot(embedded, head, N, R, V, [=](int64_t n, int64_t v, int count, const float *products) {
+    float *to = logits + n * V + v;
+    const float *from = base + n * base_stride + v;
+    for (int i = 0; i < count; ++i)
+      to[i] = previous[n] < 0 ? -__builtin_inff() : from[i] + products[i];
   });
   return TANDEM_OK;
 }

@@ -20,15 +20,14 @@ namespace tandem::TANDEM_ISA::ops::draft_sample {
 inline int64_t write_part(const Line &line, const Distribution &d, const Masses &masses,
                           int64_t part, int32_t *weight) {
   int64_t sum = 0;
-  line.each_vector(part, [&](const Vec &x, int64_t k, int64_t count) {
-    VecI32 w = {}, kept;
-    Vec power;
-    if (d.reaches(x)) w = d.weights(x, k, &power, &kept);
-    std::memcpy(weight + k, &w, static_cast<size_t>(count) * sizeof(int32_t));
-    if (!any(w)) return;
-    int64_t lanes[kLanes];
-    masses.lanes(w, k, lanes);
-    sum += sum_lanes(lanes);
+  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+    int32_t own[kBlock];
+    int64_t lanes[kBlock];
+    d.weigh(x, k, own);
+    std::memcpy(weight + k, own, static_cast<size_t>(count) * sizeof(int32_t));
+    if (!d.reaches(x)) return;
+    masses.block(own, k, lanes);
+    sum += sum_block(lanes);
   });
   return sum;
 }
@@ -42,10 +41,10 @@ inline int64_t propose(const Line &line, const Distribution &d, int32_t *weight,
   masses.more = kWhole - all;
   sums[d.favourite / line.length] += masses.more;
   return find_id(line, sums, static_cast<int64_t>(number >> 11),
-                 [&](const Vec &, int64_t k, int64_t count, int64_t *lanes) {
-                   VecI32 w = {};
-                   std::memcpy(&w, weight + k, static_cast<size_t>(count) * sizeof(int32_t));
-                   masses.lanes(w, k, lanes);
+                 [&](const Vec *, int64_t k, int64_t count, int64_t *lanes) {
+                   int32_t own[kBlock] = {};
+                   std::memcpy(own, weight + k, static_cast<size_t>(count) * sizeof(int32_t));
+                   masses.block(own, k, lanes);
                  });
 }
 

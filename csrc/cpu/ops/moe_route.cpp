@@ -84,7 +84,9 @@ int32_t run(const uint16_t *x, const uint16_t *gate, const float *wide, const fl
   if (T && (!x || !gate == !wide || !bias || !bias_vl || !roles || !experts || !weights ||
             !scores || !keys))
     return TANDEM_NULL_POINTER;
-  const auto keep = [=](int64_t t, int64_t e, float product) { scores[t * E + e] = product; };
+  const auto keep = [=](int64_t t, int64_t e, int count, const float *products) {
+    for (int i = 0; i < count; ++i) scores[t * E + e + i] = products[i];
+  };
   if (gate)
     each_dot(x, gate, T, H, E, keep);
   else

@@ -13,18 +13,20 @@ namespace tandem::TANDEM_ISA::ops::process_logits {
 
 inline void write_part(const Line &line, const Distribution &d, int64_t part, float *out) {
   const float norm = d.valid ? static_cast<float>(d.log_kept()) : 0.0f;
-  line.each_vector(part, [&](const Vec &x, int64_t k, int64_t count) {
-    Vec value = splat(d.valid ? -__builtin_inff() : __builtin_nanf(""));
+  const Vec nothing = splat(d.valid ? -__builtin_inff() : __builtin_nanf(""));
+  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+    Vec value[kGroup] = {nothing, nothing, nothing, nothing};
     if (d.valid && d.reaches(x)) {
-      Vec power;
-      VecI32 kept = ~VecI32{};
-      if (d.filters) d.weights(x, k, &power, &kept);
-      value = kept != 0 ? d.scaled(x) - norm : value;
+      int32_t weight[kBlock] = {};
+      if (d.least > 0) d.weigh(x, k, weight);
+      for (int i = 0; i < kGroup; ++i) {
+        VecI32 w, stays = ~VecI32{};
+        std::memcpy(&w, weight + i * kLanes, sizeof w);
+        if (d.filters) stays = d.kept(x[i], k + i * kLanes, w);
+        value[i] = stays != 0 ? d.scaled(x[i]) - norm : nothing;
+      }
     }
-    if (count == kLanes)
-      store(out + k, value);
-    else
-      store_part(out + k, value, count);
+    std::memcpy(out + k, value, static_cast<size_t>(count) * sizeof(float));
   });
 }
 

@@ -22,10 +22,10 @@
 
 namespace tandem::TANDEM_ISA::ops::spec_verify {
 
-TANDEM_INLINE VecI32 load_weights(const int32_t *p, int64_t count) {
-  VecI32 w = {};
-  std::memcpy(&w, p, static_cast<size_t>(count) * sizeof(int32_t));
-  return w;
+// Weights of a proposal; ids that are missing have none.
+TANDEM_INLINE void read_block(const int32_t *offer, int64_t count, int32_t *weight) {
+  if (count < kBlock) std::memset(weight, 0, kBlock * sizeof(int32_t));
+  std::memcpy(weight, offer, static_cast<size_t>(count) * sizeof(int32_t));
 }
 
 // The masses of a proposal, without what is missing of them.
@@ -35,10 +35,15 @@ inline Masses measure_offer(const Line &line, const int32_t *offer) {
   line.each_part(1, [&](int64_t part) {
     WeightSum sum;
     VecI32 most = {};
-    line.each_vector(part, [&](const Vec &, int64_t k, int64_t count) {
-      const VecI32 w = load_weights(offer + k, count);
-      sum.add(w);
-      most = w > most ? w : most;
+    line.each_block(part, [&](const Vec *, int64_t k, int64_t count) {
+      int32_t weight[kBlock];
+      read_block(offer + k, count, weight);
+      for (int i = 0; i < kGroup; ++i) {
+        VecI32 w;
+        std::memcpy(&w, weight + i * kLanes, sizeof w);
+        sum.add(w);
+        most = w > most ? w : most;
+      }
     });
     sums[part] = sum.total();
     best[part] = most[0];
@@ -65,11 +70,11 @@ class Judge {
     int64_t p_sums[kParts], q_all = 0, p_all = 0;
     line.each_part(16, [&](int64_t part) {
       int64_t q_sum = 0, p_sum = 0;
-      line.each_vector(part, [&](const Vec &x, int64_t k, int64_t count) {
-        int64_t q[kLanes], p[kLanes];
+      line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+        int64_t q[kBlock], p[kBlock];
         masses(x, k, count, q, p);
-        q_sum += sum_lanes(q);
-        p_sum += sum_lanes(p);
+        q_sum += sum_block(q);
+        p_sum += sum_block(p);
       });
       sums_[part] = q_sum;
       p_sums[part] = p_sum;
@@ -96,39 +101,39 @@ class Judge {
     int64_t left[kParts], all = 0;
     line_.each_part(16, [&](int64_t part) {
       int64_t sum = 0;
-      line_.each_vector(part, [&](const Vec &x, int64_t k, int64_t count) {
-        int64_t rest[kLanes];
+      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+        int64_t rest[kBlock];
         residual(x, k, count, rest);
-        sum += sum_lanes(rest);
+        sum += sum_block(rest);
       });
       left[part] = sum;
     });
     for (int64_t part = 0; part < line_.parts(); ++part) all += left[part];
     if (all)
       return find_id(line_, left, scaled_uniform(number, all),
-                     [&](const Vec &x, int64_t k, int64_t count, int64_t *lanes) {
+                     [&](const Vec *x, int64_t k, int64_t count, int64_t *lanes) {
                        residual(x, k, count, lanes);
                      });
     return find_id(line_, sums_, scaled_uniform(number, kWhole),
-                   [&](const Vec &x, int64_t k, int64_t count, int64_t *lanes) {
-                     int64_t p[kLanes];
+                   [&](const Vec *x, int64_t k, int64_t count, int64_t *lanes) {
+                     int64_t p[kBlock];
                      masses(x, k, count, lanes, p);
                    });
   }
 
  private:
-  TANDEM_INLINE void masses(const Vec &x, int64_t k, int64_t count, int64_t *q, int64_t *p) const {
-    VecI32 w = {}, kept;
-    Vec power;
-    if (d_.reaches(x)) w = d_.weights(x, k, &power, &kept);
-    q_.lanes(w, k, q);
-    p_.lanes(load_weights(offer_ + k, count), k, p);
+  TANDEM_INLINE void masses(const Vec *x, int64_t k, int64_t count, int64_t *q, int64_t *p) const {
+    int32_t own[kBlock], theirs[kBlock];
+    d_.weigh(x, k, own);
+    read_block(offer_ + k, count, theirs);
+    q_.block(own, k, q);
+    p_.block(theirs, k, p);
   }
 
-  TANDEM_INLINE void residual(const Vec &x, int64_t k, int64_t count, int64_t *rest) const {
-    int64_t p[kLanes];
+  TANDEM_INLINE void residual(const Vec *x, int64_t k, int64_t count, int64_t *rest) const {
+    int64_t p[kBlock];
     masses(x, k, count, rest, p);
-    for (int i = 0; i < kLanes; ++i) rest[i] = rest[i] > p[i] ? rest[i] - p[i] : 0;
+    for (int64_t i = 0; i < kBlock; ++i) rest[i] = rest[i] > p[i] ? rest[i] - p[i] : 0;
   }
 
   const Line &line_;

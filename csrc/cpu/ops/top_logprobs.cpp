@@ -15,11 +15,14 @@ namespace tandem::TANDEM_ISA::ops::top_logprobs {
 inline int64_t best_of(const Line &line, int64_t part, int64_t most, uint64_t *heap) {
   int64_t count = 0;
   float least = -__builtin_inff();  // what is not above it comes too late: ids only rise
-  line.each_vector(part, [&](const Vec &x, int64_t k, int64_t lanes) {
-    if (!any((VecI32)(x > least))) return;
+  line.each_block(part, [&](const Vec *x, int64_t k, int64_t lanes) {
+    VecI32 high = x[0] > least;
+    for (int i = 1; i < kGroup; ++i) high |= x[i] > least;
+    if (!any(high)) return;
     for (int64_t i = 0; i < lanes; ++i) {
-      if (!(x[i] > least)) continue;
-      const uint64_t key = place_key(image(x[i]), k + i);
+      const float value = line.x[k + i];
+      if (!(value > least)) continue;
+      const uint64_t key = place_key(image(value), k + i);
       if (count < most) {
         heap[count++] = key;
         if (count < most) continue;
