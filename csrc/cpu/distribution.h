@@ -9,6 +9,7 @@
 
 #include <cfloat>
 #include <cstdint>
+#include <cstring>
 
 #include "elementary.h"
 #include "order.h"
@@ -25,6 +26,10 @@ constexpr int64_t kParts = 16, kLeastPart = 1024, kManyRows = 8;
 constexpr int32_t kNoId = 0x7fffffff;  // above every token id
 constexpr int kGroup = 4;              // vectors that are worked on together
 constexpr int64_t kBlock = kGroup * kLanes;
+constexpr VecI32 kLaneIds = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// Of the bodies of loops over vectors, whose sums must stay in registers.
+#define TANDEM_FLAT __attribute__((always_inline))
 
 typedef float Vec8 __attribute__((vector_size(8 * sizeof(float))));
 typedef double VecF64 __attribute__((vector_size(8 * sizeof(double))));
@@ -34,10 +39,15 @@ struct WideSum {
   VecF64 low = {}, high = {};
 
   TANDEM_INLINE void add(const Vec &v) {
+#if defined(__AVX512F__)
+    low += (VecF64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+    high += (VecF64)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
+#else
     const Vec8 a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
     const Vec8 b = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
     low += __builtin_convertvector(a, VecF64);
     high += __builtin_convertvector(b, VecF64);
+#endif
   }
 
   // Halves first, as `tree_sum` has it.
@@ -174,8 +184,7 @@ struct Distribution {
 
   // The lanes that the filters keep.
   TANDEM_INLINE VecI32 kept(const Vec &x, int64_t k, const VecI32 &weight) const {
-    const VecI32 ids =
-        VecI32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + static_cast<int32_t>(k);
+    const VecI32 ids = kLaneIds + static_cast<int32_t>(k);
     return (VecI32)((x > bound) | ((x == bound) & (ids <= last))) & (VecI32)(weight >= least);
   }
 
@@ -199,7 +208,7 @@ inline void find_peak(const Line &line, Distribution &d) {
     Vec most[kGroup];
     VecU32 largest[kGroup] = {};
     for (Vec &one : most) one = splat(-__builtin_inff());
-    line.each_block(part, [&](const Vec *x, int64_t, int64_t) {
+    line.each_block(part, [&](const Vec *x, int64_t, int64_t) TANDEM_FLAT {
       for (int i = 0; i < kGroup; ++i) {
         most[i] = x[i] > most[i] ? x[i] : most[i];
         const VecU32 magnitude = (VecU32)x[i] & 0x7fffffffu;  // above infinity: NaN
@@ -231,21 +240,20 @@ inline void find_peak(const Line &line, Distribution &d) {
 // Takes an id, which may lie in it, out of a block.
 TANDEM_INLINE void take_out(Vec *v, int64_t k, int64_t id) {
   if (id < k || id >= k + kBlock) return;
-  float lanes[kBlock];
-  std::memcpy(lanes, v, sizeof lanes);
-  lanes[id - k] = 0.0f;
-  std::memcpy(v, lanes, sizeof lanes);
+  const int32_t place = static_cast<int32_t>(id - k);
+  for (int i = 0; i < kGroup; ++i)
+    v[i] = (Vec)((VecI32)v[i] & (VecI32)(kLaneIds + i * kLanes != place));
 }
 
-// The first id of a block that has weight 2^30, kNoId for none.
-TANDEM_INLINE int32_t first_heaviest(const VecI32 *weight, int64_t k) {
+// The lowest ids by lane that have weight 2^30, of a block and what came before.
+TANDEM_INLINE void note_heaviest(const VecI32 *weight, int64_t k, VecI32 *lowest) {
   VecI32 found = {};
   for (int i = 0; i < kGroup; ++i) found |= (VecI32)(weight[i] == kHeaviest);
-  if (!any(found)) return kNoId;
-  int32_t lanes[kBlock], at = 0;
-  std::memcpy(lanes, weight, sizeof lanes);
-  while (lanes[at] != kHeaviest) ++at;
-  return static_cast<int32_t>(k) + at;
+  if (!any(found)) return;
+  for (int i = 0; i < kGroup; ++i) {
+    const VecI32 ids = kLaneIds + (static_cast<int32_t>(k) + i * kLanes);
+    *lowest = (weight[i] == kHeaviest) & (ids < *lowest) ? ids : *lowest;
+  }
 }
 
 // Sums over what is kept, and of the exponentials of all raw logits where they are wanted.
@@ -256,14 +264,14 @@ inline void sum_parts(const Line &line, Distribution &d, bool with_all) {
   line.each_part(apart ? 8 : 4, [&](int64_t part) {
     WeightSum weight;
     WideSum kept_sum, all_sum;
-    int32_t heaviest = kNoId;
-    line.each_block(part, [&](const Vec *x, int64_t k, int64_t) {
+    VecI32 lowest = kNoId + VecI32{};
+    line.each_block(part, [&](const Vec *x, int64_t k, int64_t) TANDEM_FLAT {
       Vec power[kGroup];
       if (d.reaches(x)) {
         VecI32 w[kGroup];
         d.weigh(x, k, power, w);
         for (int i = 0; i < kGroup; ++i) weight.add(w[i]);
-        if (heaviest == kNoId) heaviest = first_heaviest(w, k);
+        note_heaviest(w, k, &lowest);
         take_out(power, k, d.first);
         for (int i = 0; i < kGroup; ++i) kept_sum.add(power[i]);
       }
@@ -277,7 +285,9 @@ inline void sum_parts(const Line &line, Distribution &d, bool with_all) {
     d.weight[part] = weight.total();
     others[part] = kept_sum.total();
     all[part] = apart ? all_sum.total() : others[part];
-    favourite[part] = heaviest;
+    favourite[part] = lowest[0];
+    for (int i = 1; i < kLanes; ++i)
+      favourite[part] = lowest[i] < favourite[part] ? lowest[i] : favourite[part];
   });
   for (int64_t part = 0; part < line.parts(); ++part) {
     d.total += d.weight[part];

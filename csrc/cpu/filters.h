@@ -97,7 +97,7 @@ class Search {
             table[bin] = 0;
           }
       };
-      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
         VecI32 bin[kGroup], high = {};
         for (int i = 0; i < kGroup; ++i) {
           bin[i] = value_bin(x[i]);
@@ -157,7 +157,7 @@ class Search {
   TANDEM_INLINE void each_inside(const Visit &visit) const {
     const int32_t lo = static_cast<int32_t>(lo_), hi = static_cast<int32_t>(hi_);
     for (int64_t part = 0; part < line_.parts(); ++part)
-      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
         VecI32 key[kGroup], inside = {};
         for (int i = 0; i < kGroup; ++i) {
           key[i] = image(x[i]);
@@ -177,7 +177,7 @@ class Search {
     int shift = 0;
     while ((hi_ - lo_ - 1) >> shift >= kBins) ++shift;
     bins.clear();
-    each_inside([&](int32_t key, int64_t, int64_t weight) {
+    each_inside([&](int32_t key, int64_t, int64_t weight) TANDEM_FLAT {
       const int64_t bin = (hi_ - key) >> shift;
       bins.weight[bin] += weight;
       ++bins.count[bin];

@@ -53,7 +53,7 @@ template <typename Fill>
 inline int64_t find_id(const Line &line, const int64_t *sums, int64_t target, const Fill &fill) {
   int64_t part = 0, before = 0, found = -1;
   for (; part + 1 < line.parts() && before + sums[part] <= target; ++part) before += sums[part];
-  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
     if (found >= 0) return;
     int64_t lanes[kBlock];
     fill(x, k, count, lanes);

@@ -20,7 +20,7 @@ namespace tandem::TANDEM_ISA::ops::draft_sample {
 inline int64_t write_part(const Line &line, const Distribution &d, const Masses &masses,
                           int64_t part, int32_t *weight) {
   int64_t sum = 0;
-  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
     int32_t own[kBlock];
     int64_t lanes[kBlock];
     d.weigh(x, k, own);

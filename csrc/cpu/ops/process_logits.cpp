@@ -14,7 +14,7 @@ namespace tandem::TANDEM_ISA::ops::process_logits {
 inline void write_part(const Line &line, const Distribution &d, int64_t part, float *out) {
   const float norm = d.valid ? static_cast<float>(d.log_kept()) : 0.0f;
   const Vec nothing = splat(d.valid ? -__builtin_inff() : __builtin_nanf(""));
-  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
     Vec value[kGroup] = {nothing, nothing, nothing, nothing};
     if (d.valid && d.reaches(x)) {
       int32_t weight[kBlock] = {};

@@ -35,7 +35,7 @@ inline Masses measure_offer(const Line &line, const int32_t *offer) {
   line.each_part(1, [&](int64_t part) {
     WeightSum sum;
     VecI32 most = {};
-    line.each_block(part, [&](const Vec *, int64_t k, int64_t count) {
+    line.each_block(part, [&](const Vec *, int64_t k, int64_t count) TANDEM_FLAT {
       int32_t weight[kBlock];
       read_block(offer + k, count, weight);
       for (int i = 0; i < kGroup; ++i) {
@@ -70,7 +70,7 @@ class Judge {
     int64_t p_sums[kParts], q_all = 0, p_all = 0;
     line.each_part(16, [&](int64_t part) {
       int64_t q_sum = 0, p_sum = 0;
-      line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+      line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
         int64_t q[kBlock], p[kBlock];
         masses(x, k, count, q, p);
         q_sum += sum_block(q);
@@ -101,7 +101,7 @@ class Judge {
     int64_t left[kParts], all = 0;
     line_.each_part(16, [&](int64_t part) {
       int64_t sum = 0;
-      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) {
+      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
         int64_t rest[kBlock];
         residual(x, k, count, rest);
         sum += sum_block(rest);
