@@ -11,6 +11,9 @@
 namespace tandem::TANDEM_ISA {
 
 constexpr int kTileRows = 4, kTileOutputs = 4;
+// Elements that a matrix of short rows is fetched ahead, which processors do by themselves along
+// long rows only.
+constexpr int64_t kAhead = 4096;
 constexpr int64_t kRowsInCache = 64;  // that a thread multiplies with all of its outputs
 
 // The sums over groups of G lanes of a and then of b go on as groups of half as many lanes.
@@ -45,16 +48,19 @@ TANDEM_INLINE Vec tree_sums(const Vec *v) {
 // emit(r, x row r . w rows 0 to C - 1) for R rows; C is 1 or 4.
 template <int R, int C, typename Emit>
 TANDEM_INLINE void dot_tile(const uint16_t *x, const uint16_t *w, int64_t K, const Emit &emit) {
-  Vec acc[R][kTileOutputs] = {};
+  Vec acc[R][kTileOutputs];
+  for (int i = 0; i < R * kTileOutputs; ++i) acc[i / kTileOutputs][i % kTileOutputs] = Vec{};
+  const bool short_rows = K < kAhead / 2;
+  int64_t k = 0;
   const auto step = [&](const auto &at) {
     VecBf16 rows[R];
     for (int r = 0; r < R; ++r) rows[r] = at(x + r * K);
     for (int c = 0; c < C; ++c) {
       const VecBf16 own = at(w + c * K);
+      if (short_rows) __builtin_prefetch(w + c * K + k + kAhead, 0, 2);
       for (int r = 0; r < R; ++r) acc[r][c] = dot_pairs(acc[r][c], rows[r], own);
     }
   };
-  int64_t k = 0;
   for (; k + 2 * kLanes <= K; k += 2 * kLanes)
     step([k](const uint16_t *p) { return load_bf16(p + k); });
   if (k < K) step([k, K](const uint16_t *p) { return load_bf16_part(p + k, K - k); });
