@@ -1,9 +1,12 @@
-"""Shapes that launchers ask for: kernels trust the sizes they are given."""
+"""What launchers demand of arrays: shapes that belong together, and how rows lie in memory."""
 
 from __future__ import annotations
 
+import math
+
 import torch
 
+from tandem.accelerator.strided import with_stride
 from tandem.errors import LayoutError
 
 Tensor = torch.Tensor
@@ -17,9 +20,50 @@ def require(op: str, **wanted: tuple[Tensor, tuple[int, ...]]) -> None:
     """
     for name, (array, shape) in wanted.items():
         if tuple(array.shape) != shape:
-            raise LayoutError(
-                f"'{op}' got an array of another shape than it reads",
-                where=f"op '{op}', argument {name}",
-                why=f"it is {list(array.shape)}, the op's other arguments make that {list(shape)}",
-                fix="pass arrays as the op's contract has them",
-            )
+            raise _unfit(op, f"argument {name}", array, shape)
+
+
+def fit(op: str, *pairs: tuple[Tensor | None, tuple[int, ...]]) -> None:
+    """The same for arrays in order; None passes.
+
+    Raises:
+        LayoutError: one has another shape.
+    """
+    for place, (array, shape) in enumerate(pairs):
+        if array is not None and array.shape != shape:
+            raise _unfit(op, f"array {place} of those checked", array, shape)
+
+
+def _unfit(op: str, which: str, array: Tensor, shape: tuple[int, ...]) -> LayoutError:
+    return LayoutError(
+        f"'{op}' got an array of another shape than it reads",
+        where=f"op '{op}', {which}",
+        why=f"it is {list(array.shape)}, the op's other arguments make that {list(shape)}",
+        fix="pass arrays as the op's contract has them",
+    )
+
+
+def rows_of(x: Tensor) -> tuple[Tensor, int]:
+    """An array [N, V] whose rows are dense, as kernels take it, and the distance of its rows.
+
+    Raises:
+        LayoutError: elements of a row do not follow one another.
+    """
+    return (x, x.shape[1]) if x.is_contiguous() else with_stride(x)
+
+
+def as_bytes(op: str, x: Tensor) -> tuple[Tensor, int]:
+    """The memory of dense rows of any type, and the bytes of a row.
+
+    Raises:
+        LayoutError: the array is not contiguous.
+    """
+    if not x.is_contiguous():
+        raise LayoutError(
+            f"'{op}' got an array that is not dense",
+            where=f"op '{op}', shape {tuple(x.shape)}, strides {x.stride()}",
+            why="rows are moved as bytes that follow one another",
+            fix="pass a contiguous array",
+        )
+    size = math.prod(x.shape[1:]) * x.element_size()
+    return x.view(-1).view(torch.uint8), size

@@ -1,0 +1,30 @@
+"""`aux.verify_rows`: see csrc/cpu/ops/aux_verify_rows.cpp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.backends.cpu import native
+from tandem.backends.cpu.kernels._shapes import fit
+
+Tensor = torch.Tensor
+
+
+def verify_rows(
+    slots: Tensor, rates: Tensor, drafts: Tensor, length: Tensor, limit: Tensor, most: Tensor, rows: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """See core/ops/aux_verify_rows.py."""
+    requests, (entries, block) = slots.shape[0], drafts.shape
+    fit("aux.verify_rows", (rates, (entries, block)), (length, (entries,)), (limit, (entries,)), (most, (requests,)))
+    slot, offset, chunk_start, chunk_end = (torch.empty((rows,), dtype=torch.int32) for _ in range(4))
+    counts, left = torch.empty((requests,), dtype=torch.int32), torch.empty((requests,), dtype=torch.int32)
+    rate = torch.empty((requests,), dtype=torch.float32)
+    outputs = (slot, offset, chunk_start, chunk_end, counts)
+    state = (slots, rates, drafts, length, limit, most)
+    native.run("aux_verify_rows", *state, *outputs, left, rate, requests, entries, block, rows)
+    return outputs
+
+
+OPS: dict[str, Any] = {"aux.verify_rows": verify_rows}

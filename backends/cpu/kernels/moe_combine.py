@@ -1,0 +1,25 @@
+"""`moe_combine`: see csrc/cpu/ops/moe_combine.cpp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.backends.cpu import native
+from tandem.backends.cpu.kernels._shapes import fit
+from tandem.contract.types import MoEBatch
+
+Tensor = torch.Tensor
+
+
+def moe_combine(y: Tensor, batch: MoEBatch, shared: Tensor | None) -> Tensor:
+    """See core/ops/moe_combine.py."""
+    (served, width), (rows, k) = y.shape, batch.source.shape
+    fit("moe_combine", (shared, (rows, width)))
+    out = torch.empty((rows, width), dtype=torch.bfloat16)
+    native.run("moe_combine", y, batch.source, shared, out, served, rows, width, k)
+    return out
+
+
+OPS: dict[str, Any] = {"moe_combine": moe_combine}

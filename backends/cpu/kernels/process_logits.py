@@ -1,0 +1,28 @@
+"""`process_logits`: see csrc/cpu/ops/process_logits.cpp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.backends.cpu import native
+from tandem.backends.cpu.kernels._shapes import fit, rows_of
+
+Tensor = torch.Tensor
+
+
+def process_logits(
+    logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, filtered: bool, min_p: Tensor | None = None
+) -> Tensor:
+    """See core/ops/process_logits.py."""
+    rows, vocab = logits.shape
+    fit("process_logits", *((array, (rows,)) for array in (temperature, top_p, top_k, min_p)))
+    line, stride = rows_of(logits)
+    out = torch.empty((rows, vocab), dtype=torch.float32)
+    arrays = (line, temperature, top_p, top_k, min_p, out)
+    native.run("process_logits", *arrays, rows, vocab, stride, int(filtered))
+    return out
+
+
+OPS: dict[str, Any] = {"process_logits": process_logits}

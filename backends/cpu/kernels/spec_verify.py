@@ -1,0 +1,43 @@
+"""`spec_verify`: see csrc/cpu/ops/spec_verify.cpp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tandem.backends.cpu import native
+from tandem.backends.cpu.kernels._shapes import fit, rows_of
+
+Tensor = torch.Tensor
+
+
+def spec_verify(
+    logits: Tensor,
+    temperature: Tensor,
+    top_p: Tensor,
+    top_k: Tensor,
+    min_p: Tensor,
+    seed: Tensor,
+    position: Tensor,
+    forced: Tensor,
+    drafts: Tensor,
+    proposal: Tensor,
+    draft_row: Tensor,
+    coupled: bool,
+    filtered: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """See core/ops/spec_verify.py."""
+    (rows, vocab), known = logits.shape, drafts.shape[0]
+    one = (rows,)
+    numbers = (temperature, top_p, top_k, min_p, seed, position, forced)
+    fit("spec_verify", *((array, one) for array in (*numbers, draft_row)), (proposal, (known, vocab)))
+    line, stride = rows_of(logits)
+    token, accepted = torch.empty(one, dtype=torch.int32), torch.empty(one, dtype=torch.int32)
+    raw, logprob = torch.empty(one, dtype=torch.float32), torch.empty(one, dtype=torch.float32)
+    arrays = (line, *numbers, drafts, proposal, draft_row, token, accepted, raw, logprob)
+    native.run("spec_verify", *arrays, rows, vocab, known, stride, int(coupled), int(filtered))
+    return token, accepted, raw, logprob
+
+
+OPS: dict[str, Any] = {"spec_verify": spec_verify}
