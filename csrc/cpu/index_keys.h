@@ -1,0 +1,210 @@
+// Keys of the indexer as signed bytes, sixteen keys side by side: what index_score.h multiplies.
+//
+// Twice an e2m1 value is an integer up to 12. The scales of a key are powers of two, and mostly
+// close to each other: those of a `narrow` key differ by kSpread at most, so that the integers of
+// its groups, shifted, have one common scale. Other keys keep a scale a group.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512VBMI__)
+#include <immintrin.h>
+#endif
+
+#include "vec.h"
+
+namespace tandem::TANDEM_ISA {
+
+// Integers stay below 12 * 2^kSpread. With byte products summed into 32 bits that may be 96; where
+// a group is summed in 16 bits, 24.
+#if defined(__AVX512VNNI__)
+constexpr int kSpread = 3, kOffset = 128;
+#else
+constexpr int kSpread = 1, kOffset = 24;
+#endif
+// Scale bytes of narrow keys and queries: no product of numbers within these leaves f32's range.
+constexpr int kLeastScale = 96, kMostScale = 158;
+constexpr int kTiles = 4, kBlockKeys = kTiles * kLanes;
+constexpr int64_t kMostDim = 1024, kMostGroups = kMostDim / 32;
+constexpr int kQuads = 8, kQuadBytes = 4 * kLanes;  // of a group; of a quad of channels of a tile
+
+typedef uint8_t VecU8 __attribute__((vector_size(4 * kLanes)));
+typedef int8_t VecI8 __attribute__((vector_size(4 * kLanes)));
+
+// A quad has four channels; of the eight in four bytes of codes those in low nibbles come first.
+struct KeyBlock {
+  alignas(64) int8_t codes[kTiles * kMostDim * kLanes];  // [tile][quad][key][4], dense
+  alignas(64) int32_t base[kTiles][kLanes];              // -kOffset times the sum of the integers
+  alignas(64) int32_t group_base[kTiles][kMostGroups][kLanes];
+  alignas(64) float scale[kTiles][kLanes];  // of narrow keys; a quarter of it, for both factors 2
+  alignas(64) float group_scale[kTiles][kMostGroups][kLanes];
+  bool narrow;  // all keys
+
+  TANDEM_INLINE int8_t *group(int tile, int64_t g, int64_t groups) {
+    return codes + (tile * groups + g) * kQuads * kQuadBytes;
+  }
+  TANDEM_INLINE const int8_t *group(int tile, int64_t g, int64_t groups) const {
+    return codes + (tile * groups + g) * kQuads * kQuadBytes;
+  }
+};
+
+// How far the integers of each group are shifted, and the scale byte that is left to it. Returns
+// whether the scales are narrow.
+TANDEM_INLINE bool common_scale(const uint8_t *scales, int64_t groups, uint8_t *shifts,
+                                uint8_t *left) {
+  int least = 255, most = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    least = scales[g] < least ? scales[g] : least;
+    most = scales[g] > most ? scales[g] : most;
+  }
+  const bool narrow = most - least <= kSpread && least >= kLeastScale && most <= kMostScale;
+  for (int64_t g = 0; g < groups; ++g) {
+    shifts[g] = static_cast<uint8_t>(narrow ? scales[g] - least : 0);
+    left[g] = static_cast<uint8_t>(narrow ? least : scales[g]);
+  }
+  return narrow;
+}
+
+// 2^(byte - 127), with NaN for 255.
+TANDEM_INLINE float scale_of(uint32_t byte) {
+  return float_of(byte == 0 ? 0x400000u : byte == 255 ? 0x7fc00000u : byte << 23);
+}
+
+// Four 32-bit words of sixteen keys, from 16 bytes of each: word d of key l at words[d] lane l.
+TANDEM_INLINE void side_by_side(const uint8_t *const *keys, int64_t offset, VecU32 *words) {
+#if defined(__AVX512F__)
+  __m512i row[4];
+  for (int i = 0; i < 4; ++i) {
+    const auto part = [&](int key) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i *>(keys[key] + offset));
+    };
+    row[i] = _mm512_castsi128_si512(part(i));
+    row[i] = _mm512_inserti32x4(row[i], part(4 + i), 1);
+    row[i] = _mm512_inserti32x4(row[i], part(8 + i), 2);
+    row[i] = _mm512_inserti32x4(row[i], part(12 + i), 3);
+  }
+  const __m512i a = _mm512_unpacklo_epi32(row[0], row[1]),
+                b = _mm512_unpackhi_epi32(row[0], row[1]);
+  const __m512i c = _mm512_unpacklo_epi32(row[2], row[3]),
+                d = _mm512_unpackhi_epi32(row[2], row[3]);
+  words[0] = (VecU32)_mm512_unpacklo_epi64(a, c);
+  words[1] = (VecU32)_mm512_unpackhi_epi64(a, c);
+  words[2] = (VecU32)_mm512_unpacklo_epi64(b, d);
+  words[3] = (VecU32)_mm512_unpackhi_epi64(b, d);
+#else
+  uint32_t rows[4][kLanes];
+  for (int l = 0; l < kLanes; ++l)
+    for (int d = 0; d < 4; ++d) std::memcpy(&rows[d][l], keys[l] + offset + 4 * d, 4);
+  std::memcpy(words, rows, sizeof rows);
+#endif
+}
+
+// Integers of 64 codes in the low nibbles; bits 4 and 5 of `shift` bytes say how far each is
+// shifted (bit 4 alone where kSpread is 1).
+TANDEM_INLINE VecI8 integers(const VecU8 &nibbles, const VecU8 &shift) {
+#if defined(__AVX512VBMI__)
+  alignas(64) constexpr int8_t kTable[64] = {
+      0, 1, 2,  3,  4,  6,  8,  12, 0, -1, -2,  -3,  -4,  -6,  -8,  -12,
+      0, 2, 4,  6,  8,  12, 16, 24, 0, -2, -4,  -6,  -8,  -12, -16, -24,
+      0, 4, 8,  12, 16, 24, 32, 48, 0, -4, -8,  -12, -16, -24, -32, -48,
+      0, 8, 16, 24, 32, 48, 64, 96, 0, -8, -16, -24, -32, -48, -64, -96};
+  const __m512i index = (__m512i)((nibbles & 15) | shift);
+  return (VecI8)_mm512_permutexvar_epi8(index, _mm512_load_si512(kTable));
+#else
+  const VecI8 m = (VecI8)(nibbles & 7);
+  const VecI8 value = m - (m > 4) - (m > 5) - 3 * (m > 6);  // a comparison that holds is -1
+  const VecI8 shifted = value + (value & ((VecI8)shift > 0));
+  const VecI8 negative = (VecI8)(nibbles & 8) > 0;
+  return (shifted ^ negative) - negative;
+#endif
+}
+
+// acc + the products of eight quads of sixteen keys with eight quads of a query, which are the same
+// for all keys and unsigned. |sums of two products| stay below 2^12 where kSpread is 1.
+TANDEM_INLINE VecI32 add_group(VecI32 acc, const int8_t *keys, const uint8_t *query) {
+#if defined(__AVX512VNNI__)
+  for (int i = 0; i < kQuads; ++i) {
+    int32_t quad;
+    std::memcpy(&quad, query + 4 * i, 4);
+    acc = (VecI32)_mm512_dpbusd_epi32((__m512i)acc, _mm512_set1_epi32(quad),
+                                      _mm512_load_si512(keys + i * kQuadBytes));
+  }
+  return acc;
+#elif defined(__AVX2__)
+  __m256i half[2], sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  for (int i = 0; i < kQuads; ++i) {
+    int32_t quad;
+    std::memcpy(&quad, query + 4 * i, 4);
+    for (int s = 0; s < 2; ++s) {
+      const auto *place = reinterpret_cast<const __m256i *>(keys + i * kQuadBytes + 32 * s);
+      const __m256i product =
+          _mm256_maddubs_epi16(_mm256_set1_epi32(quad), _mm256_load_si256(place));
+      sum[s] = _mm256_add_epi16(sum[s], product);
+    }
+  }
+  for (int s = 0; s < 2; ++s) half[s] = _mm256_madd_epi16(sum[s], _mm256_set1_epi16(1));
+  VecI32 added;
+  std::memcpy(&added, half, sizeof added);
+  return acc + added;
+#else
+  typedef int16_t Pairs __attribute__((vector_size(4 * kLanes)));
+  Pairs sum = {};
+  for (int i = 0; i < kQuads; ++i) {
+    uint32_t quad;
+    std::memcpy(&quad, query + 4 * i, 4);
+    Pairs key;
+    std::memcpy(&key, keys + i * kQuadBytes, sizeof key);
+    const Pairs wide = (Pairs)(VecU32{} + quad);
+    sum += (Pairs)(key << 8 >> 8) * (wide & 0xff) + (key >> 8) * ((wide >> 8) & 0xff);
+  }
+  return acc + ((VecI32)sum << 16 >> 16) + ((VecI32)sum >> 16);
+#endif
+}
+
+// One tile of a block from the entries of sixteen keys, codes and then scales. Returns whether all
+// are narrow.
+TANDEM_INLINE bool decode_tile(const uint8_t *const *keys, int64_t groups, int tile,
+                               KeyBlock &block) {
+  uint8_t shifts[kLanes][kMostGroups], left[kLanes][kMostGroups];
+  bool narrow = true;
+  for (int l = 0; l < kLanes; ++l) {
+    narrow &= common_scale(keys[l] + 16 * groups, groups, shifts[l], left[l]);
+    block.scale[tile][l] = scale_of(left[l][0]) * 0.25f;
+  }
+  uint8_t ones[4 * kQuads];
+  std::memset(ones, 1, sizeof ones);
+  VecI32 base = {};
+  for (int64_t g = 0; g < groups; ++g) {
+    uint32_t spread[kLanes];
+    for (int l = 0; l < kLanes; ++l) {
+      spread[l] = shifts[l][g] * 0x10101010u;
+      block.group_scale[tile][g][l] = scale_of(left[l][g]);
+    }
+    VecU8 shift;
+    std::memcpy(&shift, spread, sizeof shift);
+    VecU32 words[4];
+    side_by_side(keys, 16 * g, words);
+    int8_t *out = block.group(tile, g, groups);
+    for (int d = 0; d < 4; ++d) {
+      const VecI8 low = integers((VecU8)words[d], shift);
+      const VecI8 high = integers((VecU8)(words[d] >> 4), shift);
+      std::memcpy(out + 2 * d * kQuadBytes, &low, sizeof low);
+      std::memcpy(out + (2 * d + 1) * kQuadBytes, &high, sizeof high);
+    }
+    const VecI32 sum = add_group(VecI32{}, out, ones) * -kOffset;
+    std::memcpy(block.group_base[tile][g], &sum, sizeof sum);
+    base += sum;
+  }
+  std::memcpy(block.base[tile], &base, sizeof base);
+  return narrow;
+}
+
+// A block from the entries of 64 keys.
+inline void decode_block(const uint8_t *const *keys, int64_t groups, KeyBlock &block) {
+  block.narrow = true;
+  for (int tile = 0; tile < kTiles; ++tile)
+    block.narrow &= decode_tile(keys + tile * kLanes, groups, tile, block);
+}
+
+}  // namespace tandem::TANDEM_ISA

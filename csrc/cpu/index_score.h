@@ -1,0 +1,159 @@
+// Scores of the indexer: for a key the sum over heads, in order, of weight * relu(query . key).
+//
+// A dot product is exact before it is rounded to f32 once. Where scales are narrow (index_keys.h)
+// it is one integer below 2^24, and powers of two are the only factors, so that f32 holds it and
+// the weight may take the query's scale in beforehand; elsewhere groups are added in double. Both
+// ways give the same bits. Queries are given kOffset above their integers, as unsigned bytes.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "index_keys.h"
+#include "parallel.h"
+#include "vec.h"
+
+namespace tandem::TANDEM_ISA {
+
+#if defined(__AVX512VNNI__)
+constexpr int kHeads = 4;  // whose sums are made at a time
+#else
+constexpr int kHeads = 1;
+#endif
+
+typedef double VecF64 __attribute__((vector_size(kLanes * sizeof(double))));
+
+// Queries of the rows of a call, made once: `bytes` for a row the unsigned integers [heads, dim]
+// and then 1 for each narrow head, 0 for others; `numbers` for a head the scales of its groups, its
+// weight, and the weight times the common scale.
+struct Queries {
+  uint8_t *bytes;
+  float *numbers;
+  int64_t heads, groups;
+
+  int64_t dim() const { return 32 * groups; }
+  uint8_t *row(int64_t t) const { return bytes + t * heads * (dim() + 1); }
+  float *row_numbers(int64_t t) const { return numbers + t * heads * (groups + 2); }
+};
+
+// The query of one head; returns whether it is narrow.
+inline bool prepare_head(const uint8_t *codes, const uint8_t *scales, float weight, int64_t groups,
+                         uint8_t *bytes, float *numbers) {
+  constexpr int8_t kValues[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  uint8_t shifts[kMostGroups], left[kMostGroups];
+  const bool narrow = common_scale(scales, groups, shifts, left);
+  for (int64_t g = 0; g < groups; ++g) {
+    numbers[g] = scale_of(left[g]);
+    const int factor = 1 << shifts[g];
+    for (int64_t i = 0; i < 16; ++i) {
+      const uint8_t code = codes[16 * g + i];
+      uint8_t *quad = bytes + 32 * g + i / 4 * 8 + i % 4;
+      quad[0] = static_cast<uint8_t>(kValues[code & 15] * factor + kOffset);
+      quad[4] = static_cast<uint8_t>(kValues[code >> 4] * factor + kOffset);
+    }
+  }
+  const float folded = weight * numbers[0];
+  numbers[groups] = weight;
+  numbers[groups + 1] = folded;
+  return narrow && folded / numbers[0] == weight;  // neither rounded nor NaN
+}
+
+inline void prepare(const uint8_t *codes, const uint8_t *scales, const uint16_t *weights, int64_t T,
+                    const Queries &q) {
+  parallel_for(T * q.heads, 2 * q.dim(), [=](int64_t begin, int64_t end) {
+    for (int64_t each = begin; each < end; ++each) {
+      const int64_t t = each / q.heads, h = each % q.heads;
+      q.row(t)[q.heads * q.dim() + h] =
+          prepare_head(codes + each * q.dim() / 2, scales + each * q.groups, widen(weights[each]),
+                       q.groups, q.row(t) + h * q.dim(), q.row_numbers(t) + h * (q.groups + 2));
+    }
+  });
+}
+
+TANDEM_INLINE VecI32 load_i32(const int32_t *p) {
+  VecI32 v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// Adds the terms of H narrow heads for the narrow keys of a block.
+template <int H>
+TANDEM_INLINE void add_narrow(const KeyBlock &keys, const uint8_t *query, const float *numbers,
+                              int64_t groups, Vec *totals) {
+  VecI32 dots[H][kTiles];
+  for (int h = 0; h < H; ++h)
+    for (int t = 0; t < kTiles; ++t) dots[h][t] = load_i32(keys.base[t]);
+#if defined(__AVX512VNNI__)
+  for (int64_t i = 0; i < groups * kQuads; ++i) {
+    __m512i quads[H];
+    for (int h = 0; h < H; ++h) {
+      int32_t quad;
+      std::memcpy(&quad, query + h * 32 * groups + 4 * i, 4);
+      quads[h] = _mm512_set1_epi32(quad);
+    }
+    for (int t = 0; t < kTiles; ++t) {
+      const __m512i key = _mm512_load_si512(keys.group(t, 0, groups) + i * kQuadBytes);
+      for (int h = 0; h < H; ++h)
+        dots[h][t] = (VecI32)_mm512_dpbusd_epi32((__m512i)dots[h][t], quads[h], key);
+    }
+  }
+#else
+  for (int64_t g = 0; g < groups; ++g)
+    for (int t = 0; t < kTiles; ++t)
+      for (int h = 0; h < H; ++h)
+        dots[h][t] = add_group(dots[h][t], keys.group(t, g, groups), query + (h * groups + g) * 32);
+#endif
+  for (int h = 0; h < H; ++h)
+    for (int t = 0; t < kTiles; ++t) {
+      const VecI32 positive = dots[h][t] & (VecI32)(dots[h][t] > 0);
+      const Vec dot = __builtin_convertvector(positive, Vec) * load(keys.scale[t]);
+      totals[t] += dot * numbers[h * (groups + 2) + groups + 1];
+    }
+}
+
+// Adds the terms of one head for any keys.
+inline void add_wide(const KeyBlock &keys, const uint8_t *query, const float *numbers,
+                     int64_t groups, Vec *totals) {
+  for (int t = 0; t < kTiles; ++t) {
+    VecF64 sum = {};
+    for (int64_t g = 0; g < groups; ++g) {
+      const VecI32 part =
+          add_group(load_i32(keys.group_base[t][g]), keys.group(t, g, groups), query + 32 * g);
+      const VecF64 scale = __builtin_convertvector(load(keys.group_scale[t][g]), VecF64);
+      const double factor = numbers[g];
+      sum += __builtin_convertvector(part, VecF64) * (scale * factor);
+    }
+    const Vec dot = __builtin_convertvector(sum * 0.25, Vec);
+    const VecU32 negative = (VecU32)(dot < 0.0f);  // NaN stays
+    totals[t] += (Vec)((VecU32)dot & ~negative) * numbers[groups];
+  }
+}
+
+// bf16 scores of the keys of a block for a row; `count` of them are wanted.
+inline void score_block(const KeyBlock &keys, const Queries &q, int64_t row, int64_t count,
+                        uint16_t *scores) {
+  const uint8_t *bytes = q.row(row), *narrow = bytes + q.heads * q.dim();
+  const float *numbers = q.row_numbers(row);
+  Vec totals[kTiles] = {};
+  for (int64_t h = 0; h < q.heads;) {
+    int alike = 0;
+    while (keys.narrow && alike < kHeads && h + alike < q.heads && narrow[h + alike]) ++alike;
+    const uint8_t *query = bytes + h * q.dim();
+    const float *of_head = numbers + h * (q.groups + 2);
+    if (alike == kHeads)
+      add_narrow<kHeads>(keys, query, of_head, q.groups, totals);
+    else if (alike)
+      add_narrow<1>(keys, query, of_head, q.groups, totals);
+    else
+      add_wide(keys, query, of_head, q.groups, totals);
+    h += alike == kHeads ? kHeads : 1;
+  }
+  for (int t = 0; t < kTiles && t * kLanes < count; ++t) {
+    if (count - t * kLanes < kLanes)
+      store_part(scores + t * kLanes, totals[t], count - t * kLanes);
+    else
+      store(scores + t * kLanes, totals[t]);
+  }
+}
+
+}  // namespace tandem::TANDEM_ISA
