@@ -51,9 +51,10 @@ TANDEM_INLINE uint32_t lanes_above(const Vec &v, float threshold) {
 
 class Best {
  public:
-  // The buffer has `room` places for each array, a multiple of 16 of at least k + 32.
-  Best(int32_t *keys, int32_t *indexes, int64_t room, int64_t k)
-      : keys_(keys), indexes_(indexes), room_(room), k_(k) {}
+  // The buffer has `room` places for each array, a multiple of 16 of at least k + 32. `bits` is 16
+  // where scores are bf16: the lower half of their keys says nothing.
+  Best(int32_t *keys, int32_t *indexes, int64_t room, int64_t k, int bits)
+      : keys_(keys), indexes_(indexes), room_(room), k_(k), last_bit_(32 - bits) {}
 
   float threshold() const { return threshold_; }
 
@@ -94,11 +95,13 @@ class Best {
     int64_t padded = count_;
     for (; padded % kLanes; ++padded) keys_[padded] = INT32_MIN;  // less than every score
     uint32_t found = 0;  // the sign bit inverted: so that a set bit is always more
-    for (int bit = 31; bit >= 0; --bit) {
+    for (int bit = 31; bit >= last_bit_; --bit) {
       const uint32_t wanted = found | (1u << bit);
       if (at_least(static_cast<int32_t>(wanted ^ 0x80000000u), padded) >= k_) found = wanted;
     }
-    return static_cast<int32_t>(found ^ 0x80000000u);
+    const uint32_t rest = (1u << last_bit_) - 1;  // set in the keys of negative scores
+    return static_cast<int32_t>(found & 0x80000000u ? found ^ 0x80000000u
+                                                    : (found ^ 0x80000000u) | rest);
   }
 
   __attribute__((noinline)) void thin() {
@@ -123,6 +126,7 @@ class Best {
 
   int32_t *keys_, *indexes_;
   int64_t room_, k_, count_ = 0;
+  int last_bit_;
   float threshold_ = float_of(0xff800000u);  // -inf: what is not above is never chosen
 };
 

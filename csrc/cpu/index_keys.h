@@ -39,7 +39,7 @@ struct KeyBlock {
   alignas(64) int32_t group_base[kTiles][kMostGroups][kLanes];
   alignas(64) float scale[kTiles][kLanes];  // of narrow keys; a quarter of it, for both factors 2
   alignas(64) float group_scale[kTiles][kMostGroups][kLanes];
-  bool narrow;  // all keys
+  int apart;  // the most that scales of a key are, see `distance`
 
   TANDEM_INLINE int8_t *group(int tile, int64_t g, int64_t groups) {
     return codes + (tile * groups + g) * kQuads * kQuadBytes;
@@ -49,26 +49,28 @@ struct KeyBlock {
   }
 };
 
-// How far the integers of each group are shifted, and the scale byte that is left to it. Returns
-// whether the scales are narrow.
-TANDEM_INLINE bool common_scale(const uint8_t *scales, int64_t groups, uint8_t *shifts,
-                                uint8_t *left) {
-  int least = 255, most = 0;
-  for (int64_t g = 0; g < groups; ++g) {
-    least = scales[g] < least ? scales[g] : least;
-    most = scales[g] > most ? scales[g] : most;
-  }
-  const bool narrow = most - least <= kSpread && least >= kLeastScale && most <= kMostScale;
-  for (int64_t g = 0; g < groups; ++g) {
-    shifts[g] = static_cast<uint8_t>(narrow ? scales[g] - least : 0);
-    left[g] = static_cast<uint8_t>(narrow ? least : scales[g]);
-  }
-  return narrow;
-}
+// Has the keys of a block on their way from memory while another one is worked on: a few at a time,
+// because a core waits for few lines at once.
+struct Ahead {
+  const uint8_t *const *keys;  // NULL: of no block
+  int64_t bytes;               // of a key
+  int done = 0;
 
-// 2^(byte - 127), with NaN for 255.
-TANDEM_INLINE float scale_of(uint32_t byte) {
-  return float_of(byte == 0 ? 0x400000u : byte == 255 ? 0x7fc00000u : byte << 23);
+  TANDEM_INLINE void some() {
+    if (!keys || done == kBlockKeys) return;
+    for (const int stop = done + 8; done < stop; ++done) {
+      for (int64_t b = 0; b + 64 < bytes; b += 64) __builtin_prefetch(keys[done] + b);
+      __builtin_prefetch(keys[done] + bytes - 1);
+    }
+  }
+};
+
+// Scale bytes of a key or of a query of one head: how far apart they are, or kFar where one is
+// outside what is narrow.
+constexpr int kFar = 255;
+
+TANDEM_INLINE int distance(int least, int most) {
+  return least >= kLeastScale && most <= kMostScale ? most - least : kFar;
 }
 
 // Four 32-bit words of sixteen keys, from 16 bytes of each: word d of key l at words[d] lane l.
@@ -162,33 +164,58 @@ TANDEM_INLINE VecI32 add_group(VecI32 acc, const int8_t *keys, const uint8_t *qu
 #endif
 }
 
-// One tile of a block from the entries of sixteen keys, codes and then scales. Returns whether all
-// are narrow.
-TANDEM_INLINE bool decode_tile(const uint8_t *const *keys, int64_t groups, int tile,
-                               KeyBlock &block) {
-  uint8_t shifts[kLanes][kMostGroups], left[kLanes][kMostGroups];
-  bool narrow = true;
-  for (int l = 0; l < kLanes; ++l) {
-    narrow &= common_scale(keys[l] + 16 * groups, groups, shifts[l], left[l]);
-    block.scale[tile][l] = scale_of(left[l][0]) * 0.25f;
+// Scale bytes of sixteen keys, [group][key].
+TANDEM_INLINE void load_scales(const uint8_t *const *keys, int64_t groups, VecU32 *scales) {
+  for (int64_t g = 0; g < groups; g += 4) {
+    const int64_t count = groups - g < 4 ? groups - g : 4;
+    uint32_t words[kLanes];  // that end where the scales end, so that nothing beyond is read
+    for (int l = 0; l < kLanes; ++l)
+      std::memcpy(&words[l], keys[l] + 16 * groups + g + count - 4, 4);
+    VecU32 word;
+    std::memcpy(&word, words, sizeof word);
+    word >>= static_cast<uint32_t>(8 * (4 - count));
+    for (int64_t i = 0; i < count; ++i, word >>= 8) scales[g + i] = word & 255u;
   }
+}
+
+// 2^(byte - 127) with NaN for 255; bytes 0 and 255 are the ones that are no exponents of f32.
+TANDEM_INLINE Vec scales_of(const VecU32 &bytes) {
+  const VecU32 zero = (VecU32)(bytes == 0), nan = (VecU32)(bytes == 255);
+  return (Vec)((bytes << 23) | (zero & 0x400000u) | (nan & 0x7fc00000u));
+}
+
+TANDEM_INLINE VecU32 choose(const VecU32 &which, const VecU32 &a, const VecU32 &b) {
+  return (which & a) | (~which & b);
+}
+
+// One tile of a block from the entries of sixteen keys, codes and then scales.
+inline void decode_tile(const uint8_t *const *keys, int64_t groups, int tile, KeyBlock &block) {
+  VecU32 scales[kMostGroups];
+  load_scales(keys, groups, scales);
+  VecU32 least = scales[0], most = scales[0];
+  for (int64_t g = 1; g < groups; ++g) {
+    least = choose((VecU32)(scales[g] < least), scales[g], least);
+    most = choose((VecU32)(scales[g] > most), scales[g], most);
+  }
+  for (int l = 0; l < kLanes; ++l) {
+    const int apart = distance(static_cast<int>(least[l]), static_cast<int>(most[l]));
+    block.apart = apart > block.apart ? apart : block.apart;
+  }
+  const VecU32 narrow = (VecU32)(most - least <= kSpread) & (VecU32)(least >= kLeastScale) &
+                        (VecU32)(most <= kMostScale);
+  store(block.scale[tile], scales_of(least) * 0.25f);
   uint8_t ones[4 * kQuads];
   std::memset(ones, 1, sizeof ones);
   VecI32 base = {};
   for (int64_t g = 0; g < groups; ++g) {
-    uint32_t spread[kLanes];
-    for (int l = 0; l < kLanes; ++l) {
-      spread[l] = shifts[l][g] * 0x10101010u;
-      block.group_scale[tile][g][l] = scale_of(left[l][g]);
-    }
-    VecU8 shift;
-    std::memcpy(&shift, spread, sizeof shift);
+    const VecU32 shift = (scales[g] - least & narrow) * 0x10101010u;
+    store(block.group_scale[tile][g], scales_of(choose(narrow, least, scales[g])));
     VecU32 words[4];
     side_by_side(keys, 16 * g, words);
     int8_t *out = block.group(tile, g, groups);
     for (int d = 0; d < 4; ++d) {
-      const VecI8 low = integers((VecU8)words[d], shift);
-      const VecI8 high = integers((VecU8)(words[d] >> 4), shift);
+      const VecI8 low = integers((VecU8)words[d], (VecU8)shift);
+      const VecI8 high = integers((VecU8)(words[d] >> 4), (VecU8)shift);
       std::memcpy(out + 2 * d * kQuadBytes, &low, sizeof low);
       std::memcpy(out + (2 * d + 1) * kQuadBytes, &high, sizeof high);
     }
@@ -197,14 +224,12 @@ TANDEM_INLINE bool decode_tile(const uint8_t *const *keys, int64_t groups, int t
     base += sum;
   }
   std::memcpy(block.base[tile], &base, sizeof base);
-  return narrow;
 }
 
 // A block from the entries of 64 keys.
 inline void decode_block(const uint8_t *const *keys, int64_t groups, KeyBlock &block) {
-  block.narrow = true;
-  for (int tile = 0; tile < kTiles; ++tile)
-    block.narrow &= decode_tile(keys + tile * kLanes, groups, tile, block);
+  block.apart = 0;
+  for (int tile = 0; tile < kTiles; ++tile) decode_tile(keys + tile * kLanes, groups, tile, block);
 }
 
 }  // namespace tandem::TANDEM_ISA

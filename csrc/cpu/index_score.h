@@ -2,13 +2,15 @@
 //
 // A dot product is exact before it is rounded to f32 once. Where scales are narrow (index_keys.h)
 // it is one integer below 2^24, and powers of two are the only factors, so that f32 holds it and
-// the weight may take the query's scale in beforehand; elsewhere groups are added in double. Both
-// ways give the same bits. Queries are given kOffset above their integers, as unsigned bytes.
+// the weight may take the query's scale in beforehand. Elsewhere groups are added one by one, in
+// f32 where that is exact, else in double. All ways give the same bits. Queries are given kOffset
+// above their integers, as unsigned bytes.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
+#include "codecs.h"
 #include "index_keys.h"
 #include "parallel.h"
 #include "vec.h"
@@ -24,8 +26,8 @@ constexpr int kHeads = 1;
 typedef double VecF64 __attribute__((vector_size(kLanes * sizeof(double))));
 
 // Queries of the rows of a call, made once: `bytes` for a row the unsigned integers [heads, dim]
-// and then 1 for each narrow head, 0 for others; `numbers` for a head the scales of its groups, its
-// weight, and the weight times the common scale.
+// and then for each head how far its scales are apart; `numbers` for a head the scales of its
+// groups, its weight, and the weight times the common scale.
 struct Queries {
   uint8_t *bytes;
   float *numbers;
@@ -36,26 +38,31 @@ struct Queries {
   float *row_numbers(int64_t t) const { return numbers + t * heads * (groups + 2); }
 };
 
-// The query of one head; returns whether it is narrow.
-inline bool prepare_head(const uint8_t *codes, const uint8_t *scales, float weight, int64_t groups,
-                         uint8_t *bytes, float *numbers) {
+// The query of one head; returns how far its scales are apart, kFar also where they cannot go into
+// the weight.
+inline int prepare_head(const uint8_t *codes, const uint8_t *scales, float weight, int64_t groups,
+                        uint8_t *bytes, float *numbers) {
   constexpr int8_t kValues[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-  uint8_t shifts[kMostGroups], left[kMostGroups];
-  const bool narrow = common_scale(scales, groups, shifts, left);
+  int least = 255, most = 0;
   for (int64_t g = 0; g < groups; ++g) {
-    numbers[g] = scale_of(left[g]);
-    const int factor = 1 << shifts[g];
+    least = scales[g] < least ? scales[g] : least;
+    most = scales[g] > most ? scales[g] : most;
+  }
+  const int apart = distance(least, most);
+  for (int64_t g = 0; g < groups; ++g) {
+    const int shift = apart <= kSpread ? scales[g] - least : 0;
+    numbers[g] = decode_ue8m0(static_cast<uint32_t>(scales[g] - shift));
     for (int64_t i = 0; i < 16; ++i) {
       const uint8_t code = codes[16 * g + i];
       uint8_t *quad = bytes + 32 * g + i / 4 * 8 + i % 4;
-      quad[0] = static_cast<uint8_t>(kValues[code & 15] * factor + kOffset);
-      quad[4] = static_cast<uint8_t>(kValues[code >> 4] * factor + kOffset);
+      quad[0] = static_cast<uint8_t>((kValues[code & 15] << shift) + kOffset);
+      quad[4] = static_cast<uint8_t>((kValues[code >> 4] << shift) + kOffset);
     }
   }
   const float folded = weight * numbers[0];
   numbers[groups] = weight;
   numbers[groups + 1] = folded;
-  return narrow && folded / numbers[0] == weight;  // neither rounded nor NaN
+  return folded / numbers[0] == weight ? apart : kFar;  // neither rounded nor NaN
 }
 
 inline void prepare(const uint8_t *codes, const uint8_t *scales, const uint16_t *weights, int64_t T,
@@ -63,9 +70,9 @@ inline void prepare(const uint8_t *codes, const uint8_t *scales, const uint16_t 
   parallel_for(T * q.heads, 2 * q.dim(), [=](int64_t begin, int64_t end) {
     for (int64_t each = begin; each < end; ++each) {
       const int64_t t = each / q.heads, h = each % q.heads;
-      q.row(t)[q.heads * q.dim() + h] =
+      q.row(t)[q.heads * q.dim() + h] = static_cast<uint8_t>(
           prepare_head(codes + each * q.dim() / 2, scales + each * q.groups, widen(weights[each]),
-                       q.groups, q.row(t) + h * q.dim(), q.row_numbers(t) + h * (q.groups + 2));
+                       q.groups, q.row(t) + h * q.dim(), q.row_numbers(t) + h * (q.groups + 2)));
     }
   });
 }
@@ -111,41 +118,56 @@ TANDEM_INLINE void add_narrow(const KeyBlock &keys, const uint8_t *query, const 
     }
 }
 
-// Adds the terms of one head for any keys.
-inline void add_wide(const KeyBlock &keys, const uint8_t *query, const float *numbers,
-                     int64_t groups, Vec *totals) {
-  for (int t = 0; t < kTiles; ++t) {
-    VecF64 sum = {};
-    for (int64_t g = 0; g < groups; ++g) {
+// Adds the terms of one head for any keys; the groups' parts are added as numbers of type Sum.
+template <typename Sum>
+TANDEM_INLINE void add_wide(const KeyBlock &keys, const uint8_t *query, const float *numbers,
+                            int64_t groups, Vec *totals) {
+  Sum sums[kTiles] = {};
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int t = 0; t < kTiles; ++t) {
       const VecI32 part =
           add_group(load_i32(keys.group_base[t][g]), keys.group(t, g, groups), query + 32 * g);
-      const VecF64 scale = __builtin_convertvector(load(keys.group_scale[t][g]), VecF64);
-      const double factor = numbers[g];
-      sum += __builtin_convertvector(part, VecF64) * (scale * factor);
+      const Sum scale = __builtin_convertvector(load(keys.group_scale[t][g]), Sum);
+      sums[t] += __builtin_convertvector(part, Sum) * numbers[g] * scale;
     }
-    const Vec dot = __builtin_convertvector(sum * 0.25, Vec);
+  }
+  for (int t = 0; t < kTiles; ++t) {
+    const Vec dot = __builtin_convertvector(sums[t] * 0.25f, Vec);
     const VecU32 negative = (VecU32)(dot < 0.0f);  // NaN stays
     totals[t] += (Vec)((VecU32)dot & ~negative) * numbers[groups];
   }
 }
 
+// How far apart the exponents of groups may be for their sum to be exact in f32: a part has 13
+// bits, and `groups` of them some more.
+TANDEM_INLINE int exact_in_f32(int64_t groups) {
+  int bits = 24 - 13;
+  for (int64_t g = 1; g < groups; g *= 2) --bits;
+  return bits;
+}
+
 // bf16 scores of the keys of a block for a row; `count` of them are wanted.
 inline void score_block(const KeyBlock &keys, const Queries &q, int64_t row, int64_t count,
-                        uint16_t *scores) {
-  const uint8_t *bytes = q.row(row), *narrow = bytes + q.heads * q.dim();
+                        Ahead &ahead, uint16_t *scores) {
+  const uint8_t *bytes = q.row(row), *apart = bytes + q.heads * q.dim();
   const float *numbers = q.row_numbers(row);
+  const int most = keys.apart == kFar ? -1 : exact_in_f32(q.groups) - keys.apart;
+  const int narrow = keys.apart <= kSpread ? kSpread : -1;
   Vec totals[kTiles] = {};
   for (int64_t h = 0; h < q.heads;) {
+    ahead.some();
     int alike = 0;
-    while (keys.narrow && alike < kHeads && h + alike < q.heads && narrow[h + alike]) ++alike;
+    while (alike < kHeads && h + alike < q.heads && apart[h + alike] <= narrow) ++alike;
     const uint8_t *query = bytes + h * q.dim();
     const float *of_head = numbers + h * (q.groups + 2);
     if (alike == kHeads)
       add_narrow<kHeads>(keys, query, of_head, q.groups, totals);
     else if (alike)
       add_narrow<1>(keys, query, of_head, q.groups, totals);
+    else if (apart[h] <= most)
+      add_wide<Vec>(keys, query, of_head, q.groups, totals);
     else
-      add_wide(keys, query, of_head, q.groups, totals);
+      add_wide<VecF64>(keys, query, of_head, q.groups, totals);
     h += alike == kHeads ? kHeads : 1;
   }
   for (int t = 0; t < kTiles && t * kLanes < count; ++t) {

@@ -9,16 +9,15 @@ import torch
 from tandem.backends.cpu import native
 
 Tensor = torch.Tensor
-TASKS = 32  # wanted, so that many threads have work
-PART = 16384  # scores, least that a part has; and several times what it chooses
-PLACES = 64  # of tasks that run at a time
+PART = 8192  # scores, least that a part has; and several times what it chooses
 
 
 def topk_index(scores: Tensor, k: int) -> Tensor:
     """See core/ops/topk_index.py."""
     rows, width = scores.shape
-    parts = max(1, min(-(-TASKS // max(rows, 1)), width // max(PART, 8 * k)))
-    places = max(1, min(rows * parts, PLACES))
+    threads = torch.get_num_threads()
+    parts = max(1, min(-(-threads // max(rows, 1)), width // max(PART, 8 * k)))
+    places = max(1, min(rows * parts, threads))
     room = (2 * k + 2048) // 16 * 16
     index = torch.empty((rows, k), dtype=torch.int32)
     lists = torch.empty((rows, parts, 2, k), dtype=torch.int32) if parts > 1 else None

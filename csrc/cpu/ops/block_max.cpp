@@ -12,21 +12,63 @@ namespace tandem::TANDEM_ISA::ops::block_max {
 
 constexpr uint16_t kLow = 0xff80, kHigh = 0x7f80;
 
+typedef int16_t Scores __attribute__((vector_size(4 * kLanes)));
+typedef int64_t Pairs __attribute__((vector_size(4 * kLanes)));  // of pairs
+constexpr int64_t kStep = 2 * kLanes, kUsual = 8;                // scores of a vector, of a block
+
 // Scores as integers that order like them; NaN is -inf and -0 is 0.
-TANDEM_INLINE int16_t ordered(uint16_t score) {
-  const int magnitude = score & 0x7fff;
-  const int value = magnitude > kHigh ? -kHigh : score & 0x8000 ? -magnitude : magnitude;
-  return static_cast<int16_t>(value);
+TANDEM_INLINE Scores ordered(const Scores &scores) {
+  const Scores magnitude = scores & 0x7fff, negative = scores >> 15;
+  const Scores value = (magnitude ^ negative) - negative, nan = magnitude > kHigh;
+  return (nan & -kHigh) | (~nan & value);
 }
 
-TANDEM_INLINE uint16_t largest(const uint16_t *scores, int64_t count) {
-  int16_t best = -kHigh;
-  for (int64_t i = 0; i < count; ++i) {
-    const int16_t value = ordered(scores[i]);
-    best = value > best ? value : best;
-  }
+TANDEM_INLINE Scores larger(const Scores &a, const Scores &b) {
+  const Scores first = a > b;
+  return (first & a) | (~first & b);
+}
+
+TANDEM_INLINE uint16_t score_of(int best) {
   best = best == kHigh ? kHigh - 1 : best;  // the largest finite one
   return static_cast<uint16_t>(best < 0 ? -best | 0x8000 : best);
+}
+
+uint16_t largest(const uint16_t *scores, int64_t count) {
+  Scores best = Scores{} - static_cast<int16_t>(kHigh);
+  for (int64_t i = 0; i < count; i += kStep) {
+    Scores some = Scores{} + static_cast<int16_t>(kLow);
+    std::memcpy(&some, scores + i, sizeof(uint16_t) * (count - i < kStep ? count - i : kStep));
+    best = larger(best, ordered(some));
+  }
+  int most = -kHigh;
+  for (int64_t i = 0; i < kStep; ++i) most = best[i] > most ? best[i] : most;
+  return score_of(most);
+}
+
+// Of four blocks of eight scores.
+TANDEM_INLINE void largest_of_eight(const uint16_t *scores, uint16_t *best) {
+  Scores some;
+  std::memcpy(&some, scores, sizeof some);
+  some = ordered(some);
+  some = larger(some, (Scores)((VecI32)some >> 16));
+  some = larger(some, (Scores)((Pairs)some >> 32));
+  for (int64_t b = 0; b < kStep / kUsual; ++b)
+    best[b] = score_of(some[8 * b] > some[8 * b + 4] ? some[8 * b] : some[8 * b + 4]);
+}
+
+// Blocks [begin, end) of a row of S scores of which `seen` are seen.
+void row_part(const uint16_t *scores, int64_t S, int64_t seen, int64_t block, int64_t begin,
+              int64_t end, uint16_t *best) {
+  const int64_t last = seen > 0 ? (seen - 1) / block : -1;
+  const int64_t full = last < end ? last : end;  // blocks whose largest score counts
+  int64_t b = begin;
+  for (; block == kUsual && b + kStep / kUsual <= full; b += kStep / kUsual)
+    largest_of_eight(scores + b * kUsual, best + b);
+  for (; b < full; ++b) {
+    const int64_t left = S - b * block;
+    best[b] = largest(scores + b * block, left < block ? left : block);
+  }
+  for (; b < end; ++b) best[b] = b == last ? kHigh : kLow;
 }
 
 int32_t run(const uint16_t *scores, const int32_t *lens, uint16_t *best, int64_t T, int64_t S,
@@ -36,19 +78,11 @@ int32_t run(const uint16_t *scores, const int32_t *lens, uint16_t *best, int64_t
   if (T && S && (!scores || !lens || !best)) return TANDEM_NULL_POINTER;
   const int64_t blocks = (S + block - 1) / block;
   parallel_for(T * blocks, 2 * block, [=](int64_t begin, int64_t end) {
-    int64_t t = begin / blocks, b = begin % blocks;
-    for (int64_t each = begin; each < end; ++each) {
-      const int64_t last = lens[t] > 0 ? (lens[t] - 1) / block : -1, first = b * block;
-      const uint16_t *from = scores + t * S + first;
-      const bool whole = block == 8 && first + 8 <= S;  // the usual size, unrolled
-      best[each] = b > last    ? kLow
-                   : b == last ? kHigh
-                   : whole     ? largest(from, 8)
-                               : largest(from, S - first < block ? S - first : block);
-      if (++b == blocks) {
-        b = 0;
-        ++t;
-      }
+    for (int64_t each = begin; each < end;) {
+      const int64_t t = each / blocks, first = each % blocks;
+      const int64_t stop = blocks - first < end - each ? blocks : first + end - each;
+      row_part(scores + t * S, S, lens[t], block, first, stop, best + t * blocks);
+      each += stop - first;
     }
   });
   return TANDEM_OK;

@@ -51,30 +51,34 @@ struct Call {
   }
 };
 
-void find_keys(const Paging &paging, int64_t request, int64_t first, const uint8_t *none,
-               const uint8_t **keys) {
+// The keys of a block's entries from `first` on; `none` from `stop` on.
+void find_keys(const Paging &paging, int64_t request, int64_t first, int64_t stop,
+               const uint8_t *none, const uint8_t **keys) {
+  const int64_t count = stop - first < kBlockKeys ? stop - first : kBlockKeys;
   int64_t block = first / paging.block_entries, offset = first % paging.block_entries;
-  int64_t start = request < 0 ? -1 : paging.first_entry(request, block);
-  for (int64_t i = 0; i < kBlockKeys; ++i) {
-    keys[i] = start < 0 ? none : paging.entry(start + offset);
-    if (++offset < paging.block_entries) continue;
-    offset = 0;
-    ++block;
-    start = request < 0 || i + 1 == kBlockKeys ? -1 : paging.first_entry(request, block);
+  for (int64_t i = 0; i < count; ++block, offset = 0) {
+    const int64_t start = request < 0 ? -1 : paging.first_entry(request, block);
+    for (; i < count && offset < paging.block_entries; ++i, ++offset)
+      keys[i] = start < 0 ? none : paging.entry(start + offset);
   }
+  for (int64_t i = count; i < kBlockKeys; ++i) keys[i] = none;
 }
 
 // Keys [begin, end) of the rows [first, last), of one request, that see `most` at most.
 void score_run(const Call &call, int64_t first, int64_t last, int64_t begin, int64_t end,
                int64_t most, const uint8_t *none, KeyBlock &block) {
-  for (int64_t k = begin; k < end && k < most; k += kBlockKeys) {
-    const uint8_t *keys[kBlockKeys];
-    find_keys(call.paging, call.row_slot[first], k, none, keys);
-    for (int64_t i = most - k; i < kBlockKeys; ++i) keys[i] = none;
+  const int64_t request = call.row_slot[first], stop = most < end ? most : end;
+  const uint8_t *keys[kBlockKeys], *next[kBlockKeys];
+  if (begin < stop) find_keys(call.paging, request, begin, stop, none, next);
+  for (int64_t k = begin; k < stop; k += kBlockKeys) {
+    std::memcpy(keys, next, sizeof keys);
+    const bool more = k + kBlockKeys < stop;
+    if (more) find_keys(call.paging, request, k + kBlockKeys, stop, none, next);
+    Ahead ahead{more ? next : nullptr, 17 * call.q.groups};
     decode_block(keys, call.q.groups, block);
     for (int64_t t = first; t < last; ++t) {
       const int64_t left = call.seen(t) - k, count = left < kBlockKeys ? left : kBlockKeys;
-      if (count > 0) score_block(block, call.q, t, count, call.scores + t * call.width + k);
+      if (count > 0) score_block(block, call.q, t, count, ahead, call.scores + t * call.width + k);
     }
   }
   for (int64_t t = first; t < last; ++t) {

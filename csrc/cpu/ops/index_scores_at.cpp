@@ -46,12 +46,9 @@ struct Call {
   }
 };
 
-// Scores of `count` entries of a row, a block at most.
-void score_some(const Call &call, int64_t t, int64_t first, int64_t count, const uint8_t *none,
-                KeyBlock &block) {
-  const int32_t *wanted = call.wanted + t * call.P + first;
-  uint16_t *scores = call.scores + t * call.P + first;
-  const uint8_t *keys[kBlockKeys];
+// The keys of `count` entries of a row, a block at most; whether there are any.
+bool find_keys(const Call &call, int64_t t, const int32_t *wanted, int64_t count,
+               const uint8_t *none, const uint8_t **keys) {
   Call::Place place;
   bool any = false;
   for (int64_t i = 0; i < kBlockKeys; ++i) {
@@ -60,14 +57,30 @@ void score_some(const Call &call, int64_t t, int64_t first, int64_t count, const
     keys[i] = held < 0 ? none : call.paging.entry(held);
     any |= entry >= 0;
   }
-  if (!any) {
-    hide(scores, 0, count);
-    return;
+  return any;
+}
+
+// Scores of the entries [begin, end) of a row.
+void score_span(const Call &call, int64_t t, int64_t begin, int64_t end, const uint8_t *none,
+                KeyBlock &block) {
+  const int32_t *wanted = call.wanted + t * call.P;
+  uint16_t *scores = call.scores + t * call.P;
+  const auto size = [&](int64_t k) { return end - k < kBlockKeys ? end - k : kBlockKeys; };
+  const uint8_t *keys[kBlockKeys], *next[kBlockKeys];
+  bool any, any_next = find_keys(call, t, wanted + begin, size(begin), none, next);
+  for (int64_t k = begin; k < end; k += kBlockKeys) {
+    std::memcpy(keys, next, sizeof keys);
+    any = any_next;
+    const int64_t after = k + kBlockKeys;
+    any_next = after < end && find_keys(call, t, wanted + after, size(after), none, next);
+    if (any) {
+      Ahead ahead{any_next ? next : nullptr, 17 * call.q.groups};
+      decode_block(keys, call.q.groups, block);
+      score_block(block, call.q, t, size(k), ahead, scores + k);
+    }
+    for (int64_t i = k; i < k + size(k); ++i)
+      if (wanted[i] < 0) hide(scores, i, i + 1);
   }
-  decode_block(keys, call.q.groups, block);
-  score_block(block, call.q, t, count, scores);
-  for (int64_t i = 0; i < count; ++i)
-    if (wanted[i] < 0) hide(scores, i, i + 1);
 }
 
 int32_t run(const uint8_t *codes, const uint8_t *scales, const uint16_t *weights,
@@ -92,8 +105,7 @@ int32_t run(const uint8_t *codes, const uint8_t *scales, const uint16_t *weights
     for (int64_t i = begin; i < end; ++i) {
       const int64_t t = order(i) / spans, from = order(i) % spans * kSpanKeys;
       const int64_t to = from + kSpanKeys < P ? from + kSpanKeys : P;
-      for (int64_t k = from; k < to; k += kBlockKeys)
-        score_some(call, t, k, to - k < kBlockKeys ? to - k : kBlockKeys, none.bytes, block);
+      score_span(call, t, from, to, none.bytes, block);
     }
   });
   return TANDEM_OK;

@@ -17,7 +17,8 @@ int32_t run(const int32_t *blocks, const int32_t *lens, int32_t *entries, int64_
   if (T && N && (!blocks || !lens || !entries)) return TANDEM_NULL_POINTER;
   parallel_for(T * N, block, [=](int64_t begin, int64_t end) {
     for (int64_t each = begin; each < end; ++each) {
-      const int64_t first = blocks[each] * block, seen = blocks[each] < 0 ? 0 : lens[each / N];
+      const bool none = blocks[each] < 0;
+      const int64_t first = none ? 0 : blocks[each] * block, seen = none ? 0 : lens[each / N];
       for (int64_t i = 0; i < block; ++i)
         entries[each * block + i] = first + i < seen ? static_cast<int32_t>(first + i) : -1;
     }

@@ -71,6 +71,7 @@ struct Call {
   int32_t *index, *lists, *buffer;
   int64_t T, S, k, parts, places, room;
 
+  int bits() const { return scores ? 16 : 32; }
   int32_t *list(int64_t t, int64_t part) const { return lists + (t * parts + part) * 2 * k; }
   // Tasks [begin, end) of a place in the buffer.
   template <typename Task>
@@ -87,7 +88,7 @@ void choose(const Call &call, int64_t task, int32_t *buffer) {
   const int64_t t = task / call.parts, part = task % call.parts;
   const int64_t begin = call.S * part / call.parts, end = call.S * (part + 1) / call.parts;
   int32_t *indexes = buffer + call.room;
-  Best best(buffer, indexes, call.room, call.k);
+  Best best(buffer, indexes, call.room, call.k, call.bits());
   if (call.scores)
     add_scores(call.scores + t * call.S, begin, end, best);
   else
@@ -102,7 +103,7 @@ void choose(const Call &call, int64_t task, int32_t *buffer) {
 }
 
 void merge(const Call &call, int64_t t, int32_t *buffer) {
-  Best best(buffer, buffer + call.room, call.room, call.k);
+  Best best(buffer, buffer + call.room, call.room, call.k, call.bits());
   for (int64_t part = 0; part < call.parts; ++part)
     add_list(call.list(t, part), call.list(t, part) + call.k, call.k, best);
   finish(best, buffer + call.room, call.k, call.index + t * call.k);
