@@ -12,6 +12,7 @@
 #include <immintrin.h>
 #endif
 
+#include "registers.h"
 #include "vec.h"
 
 namespace tandem::TANDEM_ISA {
@@ -38,13 +39,21 @@ TANDEM_INLINE uint32_t lanes_above(const Vec &v, float threshold) {
       static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(half[1], t, _CMP_GT_OQ)));
   return low | (high << 8);
 #else
-  const VecI32 above = (VecI32)(v > threshold);
-  uint64_t words[kLanes / 2], any = 0;
-  std::memcpy(words, &above, sizeof words);
-  for (const uint64_t word : words) any |= word;
-  if (!any) return 0;
+  constexpr int kEach = kRegister / 4;
+  RegI32 above[kLanes / kEach], any = {};
+  for (int i = 0; i < kLanes / kEach; ++i) {
+    RegF32 part;
+    std::memcpy(&part, reinterpret_cast<const float *>(&v) + i * kEach, sizeof part);
+    above[i] = part > threshold;
+    any |= above[i];
+  }
+  uint64_t words[kRegister / 8], some = 0;
+  std::memcpy(words, &any, sizeof any);
+  for (const uint64_t word : words) some |= word;
+  if (!some) return 0;
   uint32_t mask = 0;
-  for (int l = 0; l < kLanes; ++l) mask |= static_cast<uint32_t>(above[l] & 1) << l;
+  for (int l = 0; l < kLanes; ++l)
+    mask |= static_cast<uint32_t>(above[l / kEach][l % kEach] & 1) << l;
   return mask;
 #endif
 }
@@ -79,14 +88,14 @@ class Best {
 
  private:
   int64_t at_least(int32_t key, int64_t padded) const {
-    VecI32 counts = {};
-    for (int64_t i = 0; i < padded; i += kLanes) {
-      VecI32 v;
+    RegI32 counts = {};
+    for (int64_t i = 0; i < padded; i += kRegister / 4) {
+      RegI32 v;
       std::memcpy(&v, keys_ + i, sizeof v);
-      counts -= (VecI32)(v >= key);
+      counts -= v >= key;
     }
     int64_t sum = 0;
-    for (int l = 0; l < kLanes; ++l) sum += counts[l];
+    for (int l = 0; l < kRegister / 4; ++l) sum += counts[l];
     return sum;
   }
 

@@ -8,10 +8,11 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512VBMI__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
+#include "registers.h"
 #include "vec.h"
 
 namespace tandem::TANDEM_ISA {
@@ -114,11 +115,18 @@ TANDEM_INLINE VecI8 integers(const VecU8 &nibbles, const VecU8 &shift) {
   const __m512i index = (__m512i)((nibbles & 15) | shift);
   return (VecI8)_mm512_permutexvar_epi8(index, _mm512_load_si512(kTable));
 #else
-  const VecI8 m = (VecI8)(nibbles & 7);
-  const VecI8 value = m - (m > 4) - (m > 5) - 3 * (m > 6);  // a comparison that holds is -1
-  const VecI8 shifted = value + (value & ((VecI8)shift > 0));
-  const VecI8 negative = (VecI8)(nibbles & 8) > 0;
-  return (shifted ^ negative) - negative;
+  VecI8 result;
+  for (int at = 0; at < 4 * kLanes; at += kRegister) {
+    RegI8 code, more;
+    std::memcpy(&code, reinterpret_cast<const uint8_t *>(&nibbles) + at, sizeof code);
+    std::memcpy(&more, reinterpret_cast<const uint8_t *>(&shift) + at, sizeof more);
+    const RegI8 m = code & 7, negative = (code & 8) > 0;
+    const RegI8 value = m - (m > 4) - (m > 5) + ((m > 6) & 3);  // a comparison that holds is -1
+    const RegI8 shifted = value + (value & (more > 0));
+    const RegI8 signed_value = (shifted ^ negative) - negative;
+    std::memcpy(reinterpret_cast<uint8_t *>(&result) + at, &signed_value, sizeof signed_value);
+  }
+  return result;
 #endif
 }
 
@@ -165,7 +173,7 @@ TANDEM_INLINE VecI32 add_group(VecI32 acc, const int8_t *keys, const uint8_t *qu
 }
 
 // Scale bytes of sixteen keys, [group][key].
-TANDEM_INLINE void load_scales(const uint8_t *const *keys, int64_t groups, VecU32 *scales) {
+TANDEM_INLINE void load_scales(const uint8_t *const *keys, int64_t groups, VecI32 *scales) {
   for (int64_t g = 0; g < groups; g += 4) {
     const int64_t count = groups - g < 4 ? groups - g : 4;
     uint32_t words[kLanes];  // that end where the scales end, so that nothing beyond is read
@@ -174,41 +182,45 @@ TANDEM_INLINE void load_scales(const uint8_t *const *keys, int64_t groups, VecU3
     VecU32 word;
     std::memcpy(&word, words, sizeof word);
     word >>= static_cast<uint32_t>(8 * (4 - count));
-    for (int64_t i = 0; i < count; ++i, word >>= 8) scales[g + i] = word & 255u;
+    for (int64_t i = 0; i < count; ++i, word >>= 8) scales[g + i] = (VecI32)(word & 255u);
   }
 }
 
-// 2^(byte - 127) with NaN for 255; bytes 0 and 255 are the ones that are no exponents of f32.
-TANDEM_INLINE Vec scales_of(const VecU32 &bytes) {
-  const VecU32 zero = (VecU32)(bytes == 0), nan = (VecU32)(bytes == 255);
-  return (Vec)((bytes << 23) | (zero & 0x400000u) | (nan & 0x7fc00000u));
-}
+// Of numbers far from overflow; comparisons of such wide vectors are slow, see registers.h.
+TANDEM_INLINE VecI32 below(const VecI32 &a, const VecI32 &b) { return (a - b) >> 31; }
 
-TANDEM_INLINE VecU32 choose(const VecU32 &which, const VecU32 &a, const VecU32 &b) {
+TANDEM_INLINE VecI32 choose(const VecI32 &which, const VecI32 &a, const VecI32 &b) {
   return (which & a) | (~which & b);
 }
 
+// 2^(byte - 127) with NaN for 255; bytes 0 and 255 are the ones that are no exponents of f32.
+TANDEM_INLINE Vec scales_of(const VecI32 &bytes) {
+  const VecI32 zero = below(bytes, VecI32{} + 1), nan = below(VecI32{} + 254, bytes);
+  return (Vec)((bytes << 23) | (zero & 0x400000) | (nan & 0x7fc00000));
+}
+
 // One tile of a block from the entries of sixteen keys, codes and then scales.
-inline void decode_tile(const uint8_t *const *keys, int64_t groups, int tile, KeyBlock &block) {
-  VecU32 scales[kMostGroups];
+__attribute__((noinline)) inline void decode_tile(const uint8_t *const *keys, int64_t groups,
+                                                  int tile, KeyBlock &block) {
+  VecI32 scales[kMostGroups];
   load_scales(keys, groups, scales);
-  VecU32 least = scales[0], most = scales[0];
-  for (int64_t g = 1; g < groups; ++g) {
-    least = choose((VecU32)(scales[g] < least), scales[g], least);
-    most = choose((VecU32)(scales[g] > most), scales[g], most);
+  VecI32 least = VecI32{} + 255, most = {};
+  for (int64_t g = 0; g < groups; ++g) {
+    least = choose(below(scales[g], least), scales[g], least);
+    most = choose(below(most, scales[g]), scales[g], most);
   }
-  for (int l = 0; l < kLanes; ++l) {
-    const int apart = distance(static_cast<int>(least[l]), static_cast<int>(most[l]));
-    block.apart = apart > block.apart ? apart : block.apart;
-  }
-  const VecU32 narrow = (VecU32)(most - least <= kSpread) & (VecU32)(least >= kLeastScale) &
-                        (VecU32)(most <= kMostScale);
+  const VecI32 outside = below(least, VecI32{} + kLeastScale) | below(VecI32{} + kMostScale, most);
+  const VecI32 apart = choose(outside, VecI32{} + kFar, most - least);
+  const VecI32 narrow = below(apart, VecI32{} + (kSpread + 1));
+  for (int l = 0; l < kLanes; ++l) block.apart = apart[l] > block.apart ? apart[l] : block.apart;
   store(block.scale[tile], scales_of(least) * 0.25f);
   uint8_t ones[4 * kQuads];
   std::memset(ones, 1, sizeof ones);
   VecI32 base = {};
   for (int64_t g = 0; g < groups; ++g) {
-    const VecU32 shift = (scales[g] - least & narrow) * 0x10101010u;
+    VecI32 shift = ((scales[g] - least) & narrow) << 4;  // of each byte of a word
+    shift |= shift << 8;
+    shift |= shift << 16;
     store(block.group_scale[tile][g], scales_of(choose(narrow, least, scales[g])));
     VecU32 words[4];
     side_by_side(keys, 16 * g, words);

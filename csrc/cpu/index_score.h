@@ -112,7 +112,7 @@ TANDEM_INLINE void add_narrow(const KeyBlock &keys, const uint8_t *query, const 
 #endif
   for (int h = 0; h < H; ++h)
     for (int t = 0; t < kTiles; ++t) {
-      const VecI32 positive = dots[h][t] & (VecI32)(dots[h][t] > 0);
+      const VecI32 positive = dots[h][t] & ~(dots[h][t] >> 31);
       const Vec dot = __builtin_convertvector(positive, Vec) * load(keys.scale[t]);
       totals[t] += dot * numbers[h * (groups + 2) + groups + 1];
     }
@@ -133,8 +133,8 @@ TANDEM_INLINE void add_wide(const KeyBlock &keys, const uint8_t *query, const fl
   }
   for (int t = 0; t < kTiles; ++t) {
     const Vec dot = __builtin_convertvector(sums[t] * 0.25f, Vec);
-    const VecU32 negative = (VecU32)(dot < 0.0f);  // NaN stays
-    totals[t] += (Vec)((VecU32)dot & ~negative) * numbers[groups];
+    const VecI32 b = (VecI32)dot, number = ~below(VecI32{} + 0x7f800000, b & 0x7fffffff);
+    totals[t] += (Vec)(b & ~((b >> 31) & number)) * numbers[groups];  // NaN stays
   }
 }
 
@@ -147,8 +147,9 @@ TANDEM_INLINE int exact_in_f32(int64_t groups) {
 }
 
 // bf16 scores of the keys of a block for a row; `count` of them are wanted.
-inline void score_block(const KeyBlock &keys, const Queries &q, int64_t row, int64_t count,
-                        Ahead &ahead, uint16_t *scores) {
+__attribute__((noinline)) inline void score_block(const KeyBlock &keys, const Queries &q,
+                                                  int64_t row, int64_t count, Ahead &ahead,
+                                                  uint16_t *scores) {
   const uint8_t *bytes = q.row(row), *apart = bytes + q.heads * q.dim();
   const float *numbers = q.row_numbers(row);
   const int most = keys.apart == kFar ? -1 : exact_in_f32(q.groups) - keys.apart;

@@ -4,7 +4,10 @@
 //   lens    i32 [T]                  entries that a row sees
 //   best    bf16 [T, ceil(S / block)]   out; +inf for the block of the last seen entry, -inf beyond
 //   block   entries of a block, at least 1
+#include <cstring>
+
 #include "parallel.h"
+#include "registers.h"
 #include "tandem.h"
 #include "vec.h"
 
@@ -12,19 +15,17 @@ namespace tandem::TANDEM_ISA::ops::block_max {
 
 constexpr uint16_t kLow = 0xff80, kHigh = 0x7f80;
 
-typedef int16_t Scores __attribute__((vector_size(4 * kLanes)));
-typedef int64_t Pairs __attribute__((vector_size(4 * kLanes)));  // of pairs
-constexpr int64_t kStep = 2 * kLanes, kUsual = 8;                // scores of a vector, of a block
+constexpr int64_t kStep = kRegister / 2, kUsual = 8;  // scores of a register, of a block
 
 // Scores as integers that order like them; NaN is -inf and -0 is 0.
-TANDEM_INLINE Scores ordered(const Scores &scores) {
-  const Scores magnitude = scores & 0x7fff, negative = scores >> 15;
-  const Scores value = (magnitude ^ negative) - negative, nan = magnitude > kHigh;
+TANDEM_INLINE RegI16 ordered(const RegI16 &scores) {
+  const RegI16 magnitude = scores & 0x7fff, negative = scores >> 15;
+  const RegI16 value = (magnitude ^ negative) - negative, nan = magnitude > kHigh;
   return (nan & -kHigh) | (~nan & value);
 }
 
-TANDEM_INLINE Scores larger(const Scores &a, const Scores &b) {
-  const Scores first = a > b;
+TANDEM_INLINE RegI16 larger(const RegI16 &a, const RegI16 &b) {
+  const RegI16 first = a > b;
   return (first & a) | (~first & b);
 }
 
@@ -34,9 +35,9 @@ TANDEM_INLINE uint16_t score_of(int best) {
 }
 
 uint16_t largest(const uint16_t *scores, int64_t count) {
-  Scores best = Scores{} - static_cast<int16_t>(kHigh);
+  RegI16 best = RegI16{} - static_cast<int16_t>(kHigh);
   for (int64_t i = 0; i < count; i += kStep) {
-    Scores some = Scores{} + static_cast<int16_t>(kLow);
+    RegI16 some = RegI16{} + static_cast<int16_t>(kLow);
     std::memcpy(&some, scores + i, sizeof(uint16_t) * (count - i < kStep ? count - i : kStep));
     best = larger(best, ordered(some));
   }
@@ -45,13 +46,13 @@ uint16_t largest(const uint16_t *scores, int64_t count) {
   return score_of(most);
 }
 
-// Of four blocks of eight scores.
+// Of the blocks of eight scores in a register.
 TANDEM_INLINE void largest_of_eight(const uint16_t *scores, uint16_t *best) {
-  Scores some;
+  RegI16 some;
   std::memcpy(&some, scores, sizeof some);
   some = ordered(some);
-  some = larger(some, (Scores)((VecI32)some >> 16));
-  some = larger(some, (Scores)((Pairs)some >> 32));
+  some = larger(some, (RegI16)((RegI32)some >> 16));
+  some = larger(some, (RegI16)((RegI64)some >> 32));
   for (int64_t b = 0; b < kStep / kUsual; ++b)
     best[b] = score_of(some[8 * b] > some[8 * b + 4] ? some[8 * b] : some[8 * b + 4]);
 }
@@ -62,8 +63,9 @@ void row_part(const uint16_t *scores, int64_t S, int64_t seen, int64_t block, in
   const int64_t last = seen > 0 ? (seen - 1) / block : -1;
   const int64_t full = last < end ? last : end;  // blocks whose largest score counts
   int64_t b = begin;
-  for (; block == kUsual && b + kStep / kUsual <= full; b += kStep / kUsual)
-    largest_of_eight(scores + b * kUsual, best + b);
+  if (block == kUsual)
+    for (; b + kStep / kUsual <= full && b * kUsual + kStep <= S; b += kStep / kUsual)
+      largest_of_eight(scores + b * kUsual, best + b);
   for (; b < full; ++b) {
     const int64_t left = S - b * block;
     best[b] = largest(scores + b * block, left < block ? left : block);

@@ -116,7 +116,8 @@ int32_t run(const uint16_t *scores, const float *wide, int32_t *index, int32_t *
     return TANDEM_BAD_SHAPE;
   if (S > INT32_MAX || k > INT32_MAX) return TANDEM_BAD_VALUE;
   if (!T || !k) return TANDEM_OK;
-  if (!scores == !wide || !index || !buffer || (parts > 1 && !lists)) return TANDEM_NULL_POINTER;
+  if ((S && !scores == !wide) || !index || !buffer || (parts > 1 && !lists))
+    return TANDEM_NULL_POINTER;
   const Call call{scores, wide, index, lists, buffer, T, S, k, parts, places, room};
   call.in_places(T * parts, S / parts,
                  [&](int64_t task, int32_t *place) { choose(call, task, place); });
