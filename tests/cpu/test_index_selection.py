@@ -67,7 +67,9 @@ def hard_scores(rows: int, width: int, dtype: torch.dtype) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize(("width", "k"), [(1, 1), (33, 16), (1000, 512), (5003, 600), (40_000, 2000), (9, 40), (70, 70)])
+@pytest.mark.parametrize(
+    ("width", "k"), [(1, 1), (33, 16), (1000, 512), (5003, 600), (40_000, 2000), (9, 40), (70, 70)]
+)
 def test_topk(dtype: torch.dtype, width: int, k: int) -> None:
     scores = hard_scores(15, width, dtype)
     assert (topk_index.topk_index(scores, k).numpy() == best(scores, k)).all()

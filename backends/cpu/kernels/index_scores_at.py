@@ -13,9 +13,7 @@ from tandem.contract.types import KVCache, QTensor
 Tensor = torch.Tensor
 
 
-def index_scores_at(
-    q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, entries: Tensor
-) -> Tensor:
+def index_scores_at(q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, entries: Tensor) -> Tensor:
     """See core/ops/index_scores_at.py."""
     sizes = _indexer.sizes("index_scores_at", q, w, cache, table, entries.shape[1])
     scores = torch.empty(entries.shape, dtype=torch.bfloat16)
