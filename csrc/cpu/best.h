@@ -12,10 +12,10 @@
 #include <immintrin.h>
 #endif
 
-#include "registers.h"
+#include "register_vectors.h"
 #include "vec.h"
 
-namespace tandem::TANDEM_ISA {
+namespace tandem::TANDEM_ISA::selection {
 
 // Scores as integers that order like them; both zeros are one, NaN must be sorted out before.
 TANDEM_INLINE int32_t ordered_bits(float score) {
@@ -39,7 +39,7 @@ TANDEM_INLINE uint32_t lanes_above(const Vec &v, float threshold) {
       static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(half[1], t, _CMP_GT_OQ)));
   return low | (high << 8);
 #else
-  constexpr int kEach = kRegister / 4;
+  constexpr int kEach = kRegisterBytes / 4;
   RegI32 above[kLanes / kEach], any = {};
   for (int i = 0; i < kLanes / kEach; ++i) {
     RegF32 part;
@@ -47,7 +47,7 @@ TANDEM_INLINE uint32_t lanes_above(const Vec &v, float threshold) {
     above[i] = part > threshold;
     any |= above[i];
   }
-  uint64_t words[kRegister / 8], some = 0;
+  uint64_t words[kRegisterBytes / 8], some = 0;
   std::memcpy(words, &any, sizeof any);
   for (const uint64_t word : words) some |= word;
   if (!some) return 0;
@@ -89,13 +89,13 @@ class Best {
  private:
   int64_t at_least(int32_t key, int64_t padded) const {
     RegI32 counts = {};
-    for (int64_t i = 0; i < padded; i += kRegister / 4) {
+    for (int64_t i = 0; i < padded; i += kRegisterBytes / 4) {
       RegI32 v;
       std::memcpy(&v, keys_ + i, sizeof v);
       counts -= v >= key;
     }
     int64_t sum = 0;
-    for (int l = 0; l < kRegister / 4; ++l) sum += counts[l];
+    for (int l = 0; l < kRegisterBytes / 4; ++l) sum += counts[l];
     return sum;
   }
 
@@ -139,4 +139,4 @@ class Best {
   float threshold_ = float_of(0xff800000u);  // -inf: what is not above is never chosen
 };
 
-}  // namespace tandem::TANDEM_ISA
+}  // namespace tandem::TANDEM_ISA::selection

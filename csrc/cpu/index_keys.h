@@ -12,10 +12,10 @@
 #include <immintrin.h>
 #endif
 
-#include "registers.h"
+#include "register_vectors.h"
 #include "vec.h"
 
-namespace tandem::TANDEM_ISA {
+namespace tandem::TANDEM_ISA::indexer {
 
 // Integers stay below 12 * 2^kSpread. With byte products summed into 32 bits that may be 96; where
 // a group is summed in 16 bits, 24.
@@ -116,7 +116,7 @@ TANDEM_INLINE VecI8 integers(const VecU8 &nibbles, const VecU8 &shift) {
   return (VecI8)_mm512_permutexvar_epi8(index, _mm512_load_si512(kTable));
 #else
   VecI8 result;
-  for (int at = 0; at < 4 * kLanes; at += kRegister) {
+  for (int at = 0; at < 4 * kLanes; at += kRegisterBytes) {
     RegI8 code, more;
     std::memcpy(&code, reinterpret_cast<const uint8_t *>(&nibbles) + at, sizeof code);
     std::memcpy(&more, reinterpret_cast<const uint8_t *>(&shift) + at, sizeof more);
@@ -186,7 +186,7 @@ TANDEM_INLINE void load_scales(const uint8_t *const *keys, int64_t groups, VecI3
   }
 }
 
-// Of numbers far from overflow; comparisons of such wide vectors are slow, see registers.h.
+// Of numbers far from overflow; comparisons of such wide vectors are slow, see register_vectors.h.
 TANDEM_INLINE VecI32 below(const VecI32 &a, const VecI32 &b) { return (a - b) >> 31; }
 
 TANDEM_INLINE VecI32 choose(const VecI32 &which, const VecI32 &a, const VecI32 &b) {
@@ -244,4 +244,4 @@ inline void decode_block(const uint8_t *const *keys, int64_t groups, KeyBlock &b
   for (int tile = 0; tile < kTiles; ++tile) decode_tile(keys + tile * kLanes, groups, tile, block);
 }
 
-}  // namespace tandem::TANDEM_ISA
+}  // namespace tandem::TANDEM_ISA::indexer

@@ -6,7 +6,7 @@
 #include "index_keys.h"
 #include "tandem.h"
 
-namespace tandem::TANDEM_ISA {
+namespace tandem::TANDEM_ISA::indexer {
 
 constexpr int64_t kSpanKeys = 4 * kBlockKeys;  // of a task
 
@@ -78,4 +78,4 @@ TANDEM_INLINE void hide(uint16_t *scores, int64_t begin, int64_t end) {
   for (int64_t j = begin; j < end; ++j) scores[j] = 0xff80;  // -inf
 }
 
-}  // namespace tandem::TANDEM_ISA
+}  // namespace tandem::TANDEM_ISA::indexer

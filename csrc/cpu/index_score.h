@@ -15,7 +15,7 @@
 #include "parallel.h"
 #include "vec.h"
 
-namespace tandem::TANDEM_ISA {
+namespace tandem::TANDEM_ISA::indexer {
 
 #if defined(__AVX512VNNI__)
 constexpr int kHeads = 4;  // whose sums are made at a time
@@ -179,4 +179,4 @@ __attribute__((noinline)) inline void score_block(const KeyBlock &keys, const Qu
   }
 }
 
-}  // namespace tandem::TANDEM_ISA
+}  // namespace tandem::TANDEM_ISA::indexer

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "parallel.h"
-#include "registers.h"
+#include "register_vectors.h"
 #include "tandem.h"
 #include "vec.h"
 
@@ -15,7 +15,7 @@ namespace tandem::TANDEM_ISA::ops::block_max {
 
 constexpr uint16_t kLow = 0xff80, kHigh = 0x7f80;
 
-constexpr int64_t kStep = kRegister / 2, kUsual = 8;  // scores of a register, of a block
+constexpr int64_t kStep = kRegisterBytes / 2, kUsual = 8;  // scores of a register, of a block
 
 // Scores as integers that order like them; NaN is -inf and -0 is 0.
 TANDEM_INLINE RegI16 ordered(const RegI16 &scores) {

@@ -20,6 +20,8 @@
 
 namespace tandem::TANDEM_ISA::ops::index_scores {
 
+using namespace indexer;
+
 constexpr int64_t kRows = 16;
 
 struct Call {

@@ -17,6 +17,8 @@
 
 namespace tandem::TANDEM_ISA::ops::index_scores_at {
 
+using namespace indexer;
+
 struct Call {
   Queries q;
   Paging paging;

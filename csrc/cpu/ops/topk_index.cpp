@@ -18,6 +18,8 @@
 
 namespace tandem::TANDEM_ISA::ops::topk_index {
 
+using selection::Best, selection::lanes_above, selection::of_ordered_bits;
+
 constexpr uint32_t kAll = (1u << kLanes) - 1;
 
 // Adds the scores [begin, end) of a row.
