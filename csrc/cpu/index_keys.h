@@ -26,6 +26,7 @@ constexpr int kSpread = 1, kOffset = 24;
 #endif
 // Scale bytes of narrow keys and queries: no product of numbers within these leaves f32's range.
 constexpr int kLeastScale = 96, kMostScale = 158;
+constexpr int kRegisterLanes = kRegisterBytes / 4;
 constexpr int kTiles = 4, kBlockKeys = kTiles * kLanes;
 constexpr int64_t kMostDim = 1024, kMostGroups = kMostDim / 32;
 constexpr int kQuads = 8, kQuadBytes = 4 * kLanes;  // of a group; of a quad of channels of a tile
@@ -130,45 +131,31 @@ TANDEM_INLINE VecI8 integers(const VecU8 &nibbles, const VecU8 &shift) {
 #endif
 }
 
-// acc + the products of eight quads of sixteen keys with eight quads of a query, which are the same
-// for all keys and unsigned. |sums of two products| stay below 2^12 where kSpread is 1.
-TANDEM_INLINE VecI32 add_group(VecI32 acc, const int8_t *keys, const uint8_t *query) {
+// Products of eight quads of the keys in a register with eight quads of a query, which are the same
+// for all keys and unsigned, added up. |sums of two products| stay below 2^12 where kSpread is 1.
+TANDEM_INLINE RegI32 group_dots(const int8_t *keys, const uint8_t *query) {
 #if defined(__AVX512VNNI__)
-  for (int i = 0; i < kQuads; ++i) {
-    int32_t quad;
-    std::memcpy(&quad, query + 4 * i, 4);
-    acc = (VecI32)_mm512_dpbusd_epi32((__m512i)acc, _mm512_set1_epi32(quad),
-                                      _mm512_load_si512(keys + i * kQuadBytes));
-  }
-  return acc;
+  __m512i sum = _mm512_setzero_si512();
+  for (int i = 0; i < kQuads; ++i)
+    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi32(load_as<int32_t>(query + 4 * i)),
+                              _mm512_load_si512(keys + i * kQuadBytes));
+  return (RegI32)sum;
 #elif defined(__AVX2__)
-  __m256i half[2], sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  __m256i sum = _mm256_setzero_si256();
   for (int i = 0; i < kQuads; ++i) {
-    int32_t quad;
-    std::memcpy(&quad, query + 4 * i, 4);
-    for (int s = 0; s < 2; ++s) {
-      const auto *place = reinterpret_cast<const __m256i *>(keys + i * kQuadBytes + 32 * s);
-      const __m256i product =
-          _mm256_maddubs_epi16(_mm256_set1_epi32(quad), _mm256_load_si256(place));
-      sum[s] = _mm256_add_epi16(sum[s], product);
-    }
+    const __m256i quad = _mm256_set1_epi32(load_as<int32_t>(query + 4 * i));
+    sum =
+        _mm256_add_epi16(sum, _mm256_maddubs_epi16(quad, load_as<__m256i>(keys + i * kQuadBytes)));
   }
-  for (int s = 0; s < 2; ++s) half[s] = _mm256_madd_epi16(sum[s], _mm256_set1_epi16(1));
-  VecI32 added;
-  std::memcpy(&added, half, sizeof added);
-  return acc + added;
+  return (RegI32)_mm256_madd_epi16(sum, _mm256_set1_epi16(1));
 #else
-  typedef int16_t Pairs __attribute__((vector_size(4 * kLanes)));
-  Pairs sum = {};
+  RegI16 sum = {};
   for (int i = 0; i < kQuads; ++i) {
-    uint32_t quad;
-    std::memcpy(&quad, query + 4 * i, 4);
-    Pairs key;
-    std::memcpy(&key, keys + i * kQuadBytes, sizeof key);
-    const Pairs wide = (Pairs)(VecU32{} + quad);
-    sum += (Pairs)(key << 8 >> 8) * (wide & 0xff) + (key >> 8) * ((wide >> 8) & 0xff);
+    const RegI16 key = load_as<RegI16>(keys + i * kQuadBytes);
+    const RegI16 quad = (RegI16)(RegI32{} + load_as<int32_t>(query + 4 * i));
+    sum += (key << 8 >> 8) * (quad & 0xff) + (key >> 8) * ((quad >> 8) & 0xff);
   }
-  return acc + ((VecI32)sum << 16 >> 16) + ((VecI32)sum >> 16);
+  return ((RegI32)sum << 16 >> 16) + ((RegI32)sum >> 16);
 #endif
 }
 
@@ -216,7 +203,7 @@ __attribute__((noinline)) inline void decode_tile(const uint8_t *const *keys, in
   store(block.scale[tile], scales_of(least) * 0.25f);
   uint8_t ones[4 * kQuads];
   std::memset(ones, 1, sizeof ones);
-  VecI32 base = {};
+  std::memset(block.base[tile], 0, sizeof block.base[tile]);
   for (int64_t g = 0; g < groups; ++g) {
     VecI32 shift = ((scales[g] - least) & narrow) << 4;  // of each byte of a word
     shift |= shift << 8;
@@ -231,11 +218,13 @@ __attribute__((noinline)) inline void decode_tile(const uint8_t *const *keys, in
       std::memcpy(out + 2 * d * kQuadBytes, &low, sizeof low);
       std::memcpy(out + (2 * d + 1) * kQuadBytes, &high, sizeof high);
     }
-    const VecI32 sum = add_group(VecI32{}, out, ones) * -kOffset;
-    std::memcpy(block.group_base[tile][g], &sum, sizeof sum);
-    base += sum;
+    for (int l = 0; l < kLanes; l += kRegisterLanes) {
+      const RegI32 sum = group_dots(out + 4 * l, ones) * -kOffset;
+      const RegI32 base = load_as<RegI32>(block.base[tile] + l) + sum;
+      std::memcpy(block.group_base[tile][g] + l, &sum, sizeof sum);
+      std::memcpy(block.base[tile] + l, &base, sizeof base);
+    }
   }
-  std::memcpy(block.base[tile], &base, sizeof base);
 }
 
 // A block from the entries of 64 keys.

@@ -17,13 +17,12 @@
 
 namespace tandem::TANDEM_ISA::indexer {
 
-#if defined(__AVX512VNNI__)
 constexpr int kHeads = 4;  // whose sums are made at a time
+#if defined(__AVX512VNNI__)
+constexpr int kTogether = kTiles;  // registers of keys
 #else
-constexpr int kHeads = 1;
+constexpr int kTogether = 1;
 #endif
-
-typedef double VecF64 __attribute__((vector_size(kLanes * sizeof(double))));
 
 // Queries of the rows of a call, made once: `bytes` for a row the unsigned integers [heads, dim]
 // and then for each head how far its scales are apart; `numbers` for a head the scales of its
@@ -77,64 +76,75 @@ inline void prepare(const uint8_t *codes, const uint8_t *scales, const uint16_t 
   });
 }
 
-TANDEM_INLINE VecI32 load_i32(const int32_t *p) {
-  VecI32 v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
+// Adds to the totals of the keys of kTogether registers: weight * relu(dot), of dots without
+// scales.
+template <int H>
+TANDEM_INLINE void add_terms(const RegI32 (*dots)[H], const float *scale, const float *weights,
+                             int64_t stride, float *totals) {
+  RegF32 sums[kTogether];
+  for (int p = 0; p < kTogether; ++p) sums[p] = load_as<RegF32>(totals + p * kRegisterLanes);
+  for (int h = 0; h < H; ++h)
+    for (int p = 0; p < kTogether; ++p) {
+      const RegI32 positive = dots[p][h] & ~(dots[p][h] >> 31);
+      const RegF32 factor = load_as<RegF32>(scale + p * kRegisterLanes);
+      sums[p] += __builtin_convertvector(positive, RegF32) * factor * weights[h * stride];
+    }
+  std::memcpy(totals, sums, sizeof sums);
 }
 
 // Adds the terms of H narrow heads for the narrow keys of a block.
 template <int H>
 TANDEM_INLINE void add_narrow(const KeyBlock &keys, const uint8_t *query, const float *numbers,
-                              int64_t groups, Vec *totals) {
-  VecI32 dots[H][kTiles];
-  for (int h = 0; h < H; ++h)
-    for (int t = 0; t < kTiles; ++t) dots[h][t] = load_i32(keys.base[t]);
+                              int64_t groups, float *totals) {
+  for (int first = 0; first < kBlockKeys; first += kTogether * kRegisterLanes) {
+    const int t = first / kLanes, l = first % kLanes;
+    RegI32 dots[kTogether][H];
+    for (int p = 0; p < kTogether; ++p)
+      for (int h = 0; h < H; ++h)
+        dots[p][h] = load_as<RegI32>(keys.base[t] + l + p * kRegisterLanes);
 #if defined(__AVX512VNNI__)
-  for (int64_t i = 0; i < groups * kQuads; ++i) {
-    __m512i quads[H];
-    for (int h = 0; h < H; ++h) {
-      int32_t quad;
-      std::memcpy(&quad, query + h * 32 * groups + 4 * i, 4);
-      quads[h] = _mm512_set1_epi32(quad);
-    }
-    for (int t = 0; t < kTiles; ++t) {
-      const __m512i key = _mm512_load_si512(keys.group(t, 0, groups) + i * kQuadBytes);
+    for (int64_t i = 0; i < groups * kQuads; ++i) {
+      __m512i quads[H];
       for (int h = 0; h < H; ++h)
-        dots[h][t] = (VecI32)_mm512_dpbusd_epi32((__m512i)dots[h][t], quads[h], key);
+        quads[h] = _mm512_set1_epi32(load_as<int32_t>(query + h * 32 * groups + 4 * i));
+      for (int p = 0; p < kTogether; ++p) {
+        const __m512i key = _mm512_load_si512(keys.group(p, 0, groups) + i * kQuadBytes);
+        for (int h = 0; h < H; ++h)
+          dots[p][h] = (RegI32)_mm512_dpbusd_epi32((__m512i)dots[p][h], quads[h], key);
+      }
     }
-  }
 #else
-  for (int64_t g = 0; g < groups; ++g)
-    for (int t = 0; t < kTiles; ++t)
+    for (int64_t g = 0; g < groups; ++g)
       for (int h = 0; h < H; ++h)
-        dots[h][t] = add_group(dots[h][t], keys.group(t, g, groups), query + (h * groups + g) * 32);
+        dots[0][h] += group_dots(keys.group(t, g, groups) + 4 * l, query + (h * groups + g) * 32);
 #endif
-  for (int h = 0; h < H; ++h)
-    for (int t = 0; t < kTiles; ++t) {
-      const VecI32 positive = dots[h][t] & ~(dots[h][t] >> 31);
-      const Vec dot = __builtin_convertvector(positive, Vec) * load(keys.scale[t]);
-      totals[t] += dot * numbers[h * (groups + 2) + groups + 1];
-    }
+    add_terms<H>(dots, keys.scale[t] + l, numbers + groups + 1, groups + 2, totals + first);
+  }
 }
 
 // Adds the terms of one head for any keys; the groups' parts are added as numbers of type Sum.
 template <typename Sum>
 TANDEM_INLINE void add_wide(const KeyBlock &keys, const uint8_t *query, const float *numbers,
-                            int64_t groups, Vec *totals) {
-  Sum sums[kTiles] = {};
-  for (int64_t g = 0; g < groups; ++g) {
-    for (int t = 0; t < kTiles; ++t) {
-      const VecI32 part =
-          add_group(load_i32(keys.group_base[t][g]), keys.group(t, g, groups), query + 32 * g);
-      const Sum scale = __builtin_convertvector(load(keys.group_scale[t][g]), Sum);
-      sums[t] += __builtin_convertvector(part, Sum) * numbers[g] * scale;
+                            int64_t groups, float *totals) {
+  for (int first = 0; first < kBlockKeys; first += kTogether * kRegisterLanes) {
+    Sum sums[kTogether] = {};
+    for (int64_t g = 0; g < groups; ++g)
+      for (int p = 0; p < kTogether; ++p) {
+        const int t = first / kLanes + p, l = first % kLanes;
+        const RegI32 part = load_as<RegI32>(keys.group_base[t][g] + l) +
+                            group_dots(keys.group(t, g, groups) + 4 * l, query + 32 * g);
+        const RegF32 scale = load_as<RegF32>(keys.group_scale[t][g] + l);
+        sums[p] +=
+            __builtin_convertvector(part, Sum) * numbers[g] * __builtin_convertvector(scale, Sum);
+      }
+    for (int p = 0; p < kTogether; ++p) {
+      float *place = totals + first + p * kRegisterLanes;
+      const RegF32 dot = __builtin_convertvector(sums[p] * 0.25f, RegF32);
+      const RegI32 negative = dot < 0.0f;  // NaN stays
+      const RegF32 total =
+          load_as<RegF32>(place) + (RegF32)((RegI32)dot & ~negative) * numbers[groups];
+      std::memcpy(place, &total, sizeof total);
     }
-  }
-  for (int t = 0; t < kTiles; ++t) {
-    const Vec dot = __builtin_convertvector(sums[t] * 0.25f, Vec);
-    const VecI32 b = (VecI32)dot, number = ~below(VecI32{} + 0x7f800000, b & 0x7fffffff);
-    totals[t] += (Vec)(b & ~((b >> 31) & number)) * numbers[groups];  // NaN stays
   }
 }
 
@@ -154,7 +164,7 @@ __attribute__((noinline)) inline void score_block(const KeyBlock &keys, const Qu
   const float *numbers = q.row_numbers(row);
   const int most = keys.apart == kFar ? -1 : exact_in_f32(q.groups) - keys.apart;
   const int narrow = keys.apart <= kSpread ? kSpread : -1;
-  Vec totals[kTiles] = {};
+  alignas(64) float totals[kBlockKeys] = {};
   for (int64_t h = 0; h < q.heads;) {
     ahead.some();
     int alike = 0;
@@ -166,16 +176,16 @@ __attribute__((noinline)) inline void score_block(const KeyBlock &keys, const Qu
     else if (alike)
       add_narrow<1>(keys, query, of_head, q.groups, totals);
     else if (apart[h] <= most)
-      add_wide<Vec>(keys, query, of_head, q.groups, totals);
+      add_wide<RegF32>(keys, query, of_head, q.groups, totals);
     else
-      add_wide<VecF64>(keys, query, of_head, q.groups, totals);
+      add_wide<RegF64>(keys, query, of_head, q.groups, totals);
     h += alike == kHeads ? kHeads : 1;
   }
-  for (int t = 0; t < kTiles && t * kLanes < count; ++t) {
-    if (count - t * kLanes < kLanes)
-      store_part(scores + t * kLanes, totals[t], count - t * kLanes);
+  for (int64_t k = 0; k < kBlockKeys && k < count; k += kLanes) {
+    if (count - k < kLanes)
+      store_part(scores + k, load(totals + k), count - k);
     else
-      store(scores + t * kLanes, totals[t]);
+      store(scores + k, load(totals + k));
   }
 }
 
