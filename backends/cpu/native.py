@@ -31,10 +31,10 @@ WHY_ABSENT = "libtandem_cpu.absent.txt"
 CDEF = """
 typedef int32_t (*tandem_entry_fn)(const uint8_t *words);
 typedef struct tandem_entry { const char *name; const char *signature; tandem_entry_fn run; } tandem_entry;
+typedef struct tandem_set { const char *name; const tandem_entry *entries; int64_t usable; } tandem_set;
 typedef struct tandem_api {
   uint32_t size; uint32_t major; uint32_t minor; uint32_t parallel;
-  const char *isa;
-  const tandem_entry *entries;
+  const tandem_set *sets;
   const char *(*status_string)(int32_t status);
   int32_t (*replay)(const tandem_entry_fn *entries, const int64_t *offsets, const uint8_t *words, int64_t count,
                     int64_t *failed);
@@ -93,16 +93,21 @@ class Entry:
 
 
 class NativeLibrary:
-    """The loaded kernels."""
+    """The loaded kernels of one instruction set.
 
-    def __init__(self, ffi: cffi.FFI, handle: Any, api: Any) -> None:
-        self.ffi, self._handle, self.api = ffi, handle, api  # the handle keeps the library loaded
-        self.isa = _text(ffi, api.isa)
+    Args:
+        ffi, handle, api: of cffi; the handle keeps the library loaded.
+        chosen: the ``tandem_set``.
+    """
+
+    def __init__(self, ffi: cffi.FFI, handle: Any, api: Any, chosen: Any) -> None:
+        self.ffi, self._handle, self.api = ffi, handle, api
+        self.isa = _text(ffi, chosen.name)
         self.parallel = bool(api.parallel)
         self.entries: dict[str, Entry] = {}
         index = 0
-        while api.entries[index].name != ffi.NULL:
-            found = api.entries[index]
+        while chosen.entries[index].name != ffi.NULL:
+            found = chosen.entries[index]
             name, signature = _text(ffi, found.name), _text(ffi, found.signature)
             form = "=" + "".join(_NUMBERS[letter][1] if letter in _NUMBERS else "Q" for letter in signature)
             self.entries[name] = Entry(name, signature, found.run, struct.Struct(form))

@@ -1,4 +1,4 @@
-// The exported table: the entries compiled for the best instruction set that this machine has.
+// The exported table: the entries compiled for every instruction set.
 #include "parallel.h"
 #include "tandem.h"
 
@@ -44,26 +44,22 @@ int32_t replay(const tandem_entry_fn *entries, const int64_t *offsets, const uin
   return TANDEM_OK;
 }
 
-struct Choice {
-  const char *isa;
-  const tandem_entry *entries;
-};
-
-Choice choose() {
+bool initialised() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
 #endif
-#define X(name, condition) \
-  if (condition) return {#name, name::kEntries};
-  TANDEM_INSTRUCTION_SETS(X)
-#undef X
+  return true;
 }
 
-const Choice kChoice = choose();
+const bool kInitialised = initialised();
+
+#define X(name, condition) {#name, name::kEntries, kInitialised && (condition) ? 1 : 0},
+const tandem_set kSets[] = {TANDEM_INSTRUCTION_SETS(X){nullptr, nullptr, 0}};
+#undef X
 
 const tandem_api kApi = {
-    sizeof(tandem_api), TANDEM_ABI_MAJOR, TANDEM_ABI_MINOR, parallel_available() ? 1u : 0u,
-    kChoice.isa,        kChoice.entries,  status_string,    replay,
+    sizeof(tandem_api), TANDEM_ABI_MAJOR, TANDEM_ABI_MINOR, parallel_available() ? 1u : 0u, kSets,
+    status_string,      replay,
 };
 
 }  // namespace

@@ -85,17 +85,22 @@ typedef struct tandem_entry {
   tandem_entry_fn run;
 } tandem_entry;
 
+/* The kernels compiled for an instruction set. */
+typedef struct tandem_set {
+  const char *name;
+  const tandem_entry *entries;
+  int64_t usable; /* 1 when this machine has the set */
+} tandem_set;
+
 typedef struct tandem_api {
   uint32_t size;     /* sizeof(tandem_api) in the library */
   uint32_t major;    /* TANDEM_ABI_MAJOR of the library */
   uint32_t minor;    /* TANDEM_ABI_MINOR of the library */
   uint32_t parallel; /* 1 when large calls are split over OpenMP threads, else 0 */
 
-  /* Name of the instruction set whose code runs on this machine; static storage. */
-  const char *isa;
-
-  /* All entries; static storage. */
-  const tandem_entry *entries;
+  /* All instruction sets, best first, ended by one without a name. The first usable one is meant
+   * to be used; all give the same bits. Static storage. */
+  const tandem_set *sets;
 
   /* English text of a status code, never NULL; static storage. */
   const char *(*status_string)(int32_t status);

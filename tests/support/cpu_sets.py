@@ -1,39 +1,22 @@
-"""The native CPU kernels of the lowest instruction set, beside those that the machine would choose."""
+"""The native CPU kernels of every instruction set that this machine has, and numbers of threads, for tests of bits."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from unittest import mock
 
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.native import NativeLibrary
 
-BUILD = Path(__file__).resolve().parents[2] / "csrc" / "build_cpu.py"
-
-
-@cache
-def portable() -> NativeLibrary:
-    """Built from this source tree once a process."""
-    with tempfile.TemporaryDirectory(prefix="tandem-portable-") as folder:
-        path = Path(folder) / "libtandem_cpu.so"
-        subprocess.run([sys.executable, str(BUILD), str(path), "--sets", "portable"], check=True)
-        found, status = native._load(path)
-    assert found is not None and status.isa == "portable", status.reason
-    return found
+SETS = native.instruction_sets()
 
 
 @contextmanager
-def portable_kernels() -> Iterator[None]:
-    """Launchers call the portable set."""
-    with mock.patch.object(native, "library", portable):
+def using(name: str) -> Iterator[None]:
+    """Launchers call the kernels of an instruction set."""
+    with mock.patch.object(native, "library", lambda: native.library_for(name)):
         yield
 
 
