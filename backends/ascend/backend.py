@@ -1,4 +1,7 @@
-"""Huawei Ascend 950 behind the contract: Ascend C kernels on the device, or the same kernels emulated on the host."""
+"""Huawei Ascend 950 behind the contract: Ascend C kernels on the device, or the same kernels emulated on the host.
+
+The class is loaded and probed without torch: methods import what needs it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tandem.accelerator.backend import AcceleratorBackend
 from tandem.accelerator.kernels import records
 from tandem.accelerator.refusals import check_options
-from tandem.backends.ascend import activations, probing, weights
+from tandem.backends.ascend import probing
 from tandem.contract.backend import Backend
 from tandem.contract.capabilities import EMULATED, RUN_ON_DEVICE, Capabilities, Probe
 from tandem.contract.opspec import CONTRACT_VERSION
@@ -58,18 +61,26 @@ class AscendBackend(AcceleratorBackend):
 
     def pack_weight(self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
         """Codes as stored, scales as matrix products read them."""
+        from tandem.backends.ascend import weights
+
         return weights.pack(kind, weight, shape, self._runtime)
 
     def unpack_weight(self, weight: PackedWeight) -> CanonicalWeight:
         """Exact stored bits."""
+        from tandem.backends.ascend import weights
+
         return weights.unpack(weight)
 
     def to_canonical(self, q: QTensor) -> QTensor:
         """Codes and scales, row-major."""
+        from tandem.backends.ascend import activations
+
         return activations.to_canonical(q)
 
     def from_canonical(self, q: QTensor) -> QTensor:
         """mxfp8 with scales in even numbers."""
+        from tandem.backends.ascend import activations
+
         return activations.from_canonical(q)
 
 

@@ -1,15 +1,16 @@
-"""The CPU backend: native kernels, or plain torch where that is asked for."""
+"""The CPU backend: native kernels, or plain torch where that is asked for.
+
+The class is loaded and probed without torch: methods import what needs it.
+"""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from tandem.accelerator.kernels import launchers, records
-from tandem.backends.cpu import activations, kernels, memory, native, recording, weights
+from tandem.backends.cpu.loading import native_status
 from tandem.contract.backend import Array, Backend, Graph
 from tandem.contract.capabilities import Capabilities, MemoryInfo, Probe
 from tandem.contract.devices import check_index
@@ -17,6 +18,11 @@ from tandem.contract.host_memory import CanonicalCaches, HostArray, allocate, co
 from tandem.contract.opspec import CONTRACT_VERSION, OpFunction
 from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, QTensor, WeightKind
 from tandem.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from tandem.backends.cpu import recording
 
 
 class CpuBackend(CanonicalCaches):
@@ -32,6 +38,10 @@ class CpuBackend(CanonicalCaches):
     contract = CONTRACT_VERSION
 
     def __init__(self, use_native: bool) -> None:
+        import torch
+
+        from tandem.backends.cpu import kernels, memory, native
+
         self.device = torch.device("cpu")
         self._library = native.library() if use_native else None
         self._ops: dict[str, OpFunction] = launchers(kernels) if use_native else {}
@@ -52,7 +62,7 @@ class CpuBackend(CanonicalCaches):
     @classmethod
     def probe(cls) -> Probe:
         """A CPU is always there; the facts say whether the native kernels are."""
-        status = native.native_status()
+        status = native_status()
         threads = "torch's OpenMP threads" if status.parallel else "one thread"
         found = f"{status.isa}, {threads}" if status.available else f"none: {status.reason}"
         return Probe(True, "host processor", {"machine": platform.machine(), "native": found}, accelerator=False)
@@ -81,6 +91,8 @@ class CpuBackend(CanonicalCaches):
 
     def fingerprint(self) -> dict[str, str]:
         """What can change a bit: processor, torch, thread count, native kernels."""
+        import torch
+
         return {
             "backend": self.name,
             "machine": platform.machine(),
@@ -88,7 +100,7 @@ class CpuBackend(CanonicalCaches):
             "torch": torch.__version__,
             "threads": str(torch.get_num_threads()),
             "kernels": self._native_note,
-            "isa": native.native_status().isa,
+            "isa": native_status().isa,
         }
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -97,6 +109,8 @@ class CpuBackend(CanonicalCaches):
         Raises:
             CapacityError: there is not that much.
         """
+        from tandem.backends.cpu import memory
+
         try:
             large = memory.empty(shape, dtype)
         except (OSError, OverflowError):
@@ -125,18 +139,26 @@ class CpuBackend(CanonicalCaches):
 
     def pack_weight(self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
         """As stored; the Engram table stays mapped."""
+        from tandem.backends.cpu import weights
+
         return weights.pack(self._arena, kind, weight, shape)
 
     def unpack_weight(self, weight: PackedWeight) -> CanonicalWeight:
         """Exact stored bits."""
+        from tandem.backends.cpu import weights
+
         return weights.unpack(weight)
 
     def to_canonical(self, q: QTensor) -> QTensor:
         """Codes and scales, row-major, as they are."""
+        from tandem.backends.cpu import activations
+
         return activations.canonical("to_canonical", q)
 
     def from_canonical(self, q: QTensor) -> QTensor:
         """The kernels read canonical codes and scales."""
+        from tandem.backends.cpu import activations
+
         return activations.canonical("from_canonical", q)
 
     def implementation(self, op: str) -> OpFunction | None:
@@ -151,6 +173,8 @@ class CpuBackend(CanonicalCaches):
         """
         if self._library is None:
             return super().capture(function)
+        from tandem.backends.cpu import recording
+
         if self._memory is None:
             self._memory = recording.Memory()
         return recording.record(self._library, self._memory, function)

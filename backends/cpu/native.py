@@ -7,40 +7,19 @@ checked against that.  While a step is recorded a call is written down and does 
 
 from __future__ import annotations
 
-import ctypes
-import os
 import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import cffi
 import torch
 
+from tandem.backends.cpu.loading import LIBRARY_PATH, Opened, native_status, open_library, text, usable_sets
 from tandem.errors import BackendLoadError, LayoutError, TandemError
 
 Tensor = torch.Tensor
-ABI_MAJOR = 2
-LIBRARY_PATH = Path(__file__).parent / "libtandem_cpu.so"
-# Written by the build beside a library that it could not make.
-WHY_ABSENT = "libtandem_cpu.absent.txt"
-
-CDEF = """
-typedef int32_t (*tandem_entry_fn)(const uint8_t *words);
-typedef struct tandem_entry { const char *name; const char *signature; tandem_entry_fn run; } tandem_entry;
-typedef struct tandem_set { const char *name; const tandem_entry *entries; int64_t usable; } tandem_set;
-typedef struct tandem_api {
-  uint32_t size; uint32_t major; uint32_t minor; uint32_t parallel;
-  const tandem_set *sets;
-  const char *(*status_string)(int32_t status);
-  int32_t (*replay)(const tandem_entry_fn *entries, const int64_t *offsets, const uint8_t *words, int64_t count,
-                    int64_t *failed);
-} tandem_api;
-const tandem_api *tandem_get_api(uint32_t major);
-"""
 
 # Types of arrays by the letter of a pointer; formats of one byte are codes.
 _ARRAYS: dict[str, frozenset[torch.dtype]] = {
@@ -54,25 +33,6 @@ _ARRAYS: dict[str, frozenset[torch.dtype]] = {
     "v": frozenset({torch.uint8, torch.bfloat16, torch.float32}),
 }
 _NUMBERS = {"I": (int, "q"), "F": (float, "d")}
-
-
-@dataclass(frozen=True, slots=True)
-class NativeStatus:
-    """What became of the native library.
-
-    Attributes:
-        available: its kernels can be called.
-        path: where it was looked for.
-        reason: why it is not available; empty when it is.
-        isa: the instruction set its kernels run with; empty when not available.
-        parallel: large calls are split over torch's OpenMP threads.
-    """
-
-    available: bool
-    path: Path
-    reason: str
-    isa: str
-    parallel: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +56,20 @@ class NativeLibrary:
     """The loaded kernels of one instruction set.
 
     Args:
-        ffi, handle, api: of cffi; the handle keeps the library loaded.
+        opened: the library.
         chosen: the ``tandem_set``.
     """
 
-    def __init__(self, ffi: cffi.FFI, handle: Any, api: Any, chosen: Any) -> None:
-        self.ffi, self._handle, self.api = ffi, handle, api
-        self.isa = _text(ffi, chosen.name)
-        self.parallel = bool(api.parallel)
+    def __init__(self, opened: Opened, chosen: Any) -> None:
+        ffi = self.ffi = opened.ffi
+        self._opened, self.api = opened, opened.api
+        self.isa = text(ffi, chosen.name)
+        self.parallel = bool(self.api.parallel)
         self.entries: dict[str, Entry] = {}
         index = 0
         while chosen.entries[index].name != ffi.NULL:
             found = chosen.entries[index]
-            name, signature = _text(ffi, found.name), _text(ffi, found.signature)
+            name, signature = text(ffi, found.name), text(ffi, found.signature)
             form = "=" + "".join(_NUMBERS[letter][1] if letter in _NUMBERS else "Q" for letter in signature)
             self.entries[name] = Entry(name, signature, found.run, struct.Struct(form))
             index += 1
@@ -141,7 +102,7 @@ class NativeLibrary:
         return LayoutError(
             f"the native kernel '{name}' refused its arguments",
             where=f"kernel '{name}'" + (f" on {shapes}" if shapes else ""),
-            why=_text(self.ffi, self.api.status_string(status)),
+            why=text(self.ffi, self.api.status_string(status)),
             fix="check shapes and values against the op's contract and the comment in csrc/cpu/ops",
         )
 
@@ -247,74 +208,33 @@ def _stale(name: str) -> BackendLoadError:
     )
 
 
-def _text(ffi: cffi.FFI, pointer: Any) -> str:
-    found: bytes = ffi.string(pointer)
-    return found.decode()
-
-
 @cache
-def _load(path: Path) -> tuple[NativeLibrary | None, NativeStatus]:
-    def absent(reason: str) -> tuple[None, NativeStatus]:
-        return None, NativeStatus(False, path, reason, "", False)
-
-    if not path.exists():
-        note = path.with_name(WHY_ABSENT)
-        return absent(note.read_text(encoding="utf-8").strip() if note.exists() else "it was never built")
-    _show_openmp_to_the_loader()
-    ffi = cffi.FFI()
-    ffi.cdef(CDEF)
-    try:
-        handle = ffi.dlopen(str(path))
-        api = handle.tandem_get_api(ABI_MAJOR)
-    except (OSError, AttributeError) as error:
-        return absent(f"cannot be loaded: {error}")
-    if api == ffi.NULL:
-        return absent(f"serves another ABI than version {ABI_MAJOR}; rebuild it with this source tree")
-    if api.size < ffi.sizeof("tandem_api"):
-        return absent(f"is older than this source tree (ABI {api.major}.{api.minor}); rebuild it")
-    library = NativeLibrary(ffi, handle, api)
-    return library, NativeStatus(True, path, "", library.isa, library.parallel)
-
-
-def _show_openmp_to_the_loader() -> None:
-    """Make the OpenMP runtime that torch has loaded visible to libraries loaded later.
-
-    The kernels refer to it weakly and never link one of their own, so that a process holds one
-    OpenMP runtime only.  RTLD_NOLOAD makes sure that this loads nothing: without torch's runtime
-    the kernels run in one thread.
-    """
-    mode = getattr(os, "RTLD_NOLOAD", None)
-    if mode is None:
-        return
-    for runtime in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*")):
-        try:
-            ctypes.CDLL(str(runtime), mode=mode | os.RTLD_GLOBAL)
-            return
-        except OSError:
-            continue
-
-
-def native_status() -> NativeStatus:
-    """Whether the native kernels are available, and if not, why. Loads them at the first call."""
-    return _load(LIBRARY_PATH)[1]
-
-
-@cache
-def library() -> NativeLibrary:
-    """The native kernels, loaded at the first call.
+def library_for(name: str) -> NativeLibrary:
+    """The native kernels of an instruction set, loaded at the first call; all of them give the same bits.
 
     Raises:
         BackendLoadError: they are not available.
     """
-    found, status = _load(LIBRARY_PATH)
-    if found is None:
+    opened, status = open_library(LIBRARY_PATH)
+    sets = {} if opened is None else usable_sets(opened)
+    if opened is None or name not in sets:
         raise BackendLoadError(
             "the native kernels of backend 'cpu' cannot be used",
             where=str(status.path),
-            why=status.reason,
+            why=status.reason or f"this machine has {', '.join(sets)}, not {name}",
             fix="install Tandem where a C++ compiler is, or choose the slow plain torch: backend option native=false",
         )
-    return found
+    return NativeLibrary(opened, sets[name])
+
+
+@cache
+def library() -> NativeLibrary:
+    """The native kernels of the best instruction set that this machine has.
+
+    Raises:
+        BackendLoadError: they are not available.
+    """
+    return library_for(native_status().isa)
 
 
 def run(name: str, *arguments: Tensor | int | float | None) -> None:

@@ -1,19 +1,24 @@
-"""NVIDIA SM100 (B200, GB200) behind the contract: Triton kernels, CUTLASS matrix products, or their emulation."""
+"""NVIDIA SM100 (B200, GB200) behind the contract: Triton kernels, CUTLASS matrix products, or their emulation.
+
+The class is loaded and probed without torch: methods import what needs it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem.accelerator.backend import AcceleratorBackend
 from tandem.accelerator.kernels import records
 from tandem.accelerator.refusals import check_options
-from tandem.backends.cuda import activations, probing, weights
-from tandem.backends.cuda.runtime import GpuRuntime
+from tandem.backends.cuda import probing
 from tandem.contract.backend import Backend
 from tandem.contract.capabilities import EMULATED, RUN_ON_DEVICE, Capabilities, Probe
 from tandem.contract.opspec import CONTRACT_VERSION
 from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, QTensor, WeightKind
+
+if TYPE_CHECKING:
+    from tandem.backends.cuda.runtime import GpuRuntime
 
 
 class CudaBackend(AcceleratorBackend):
@@ -56,18 +61,26 @@ class CudaBackend(AcceleratorBackend):
 
     def pack_weight(self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
         """Codes as stored, scales as matrix products read them."""
+        from tandem.backends.cuda import weights
+
         return weights.pack(kind, weight, shape, self._runtime)
 
     def unpack_weight(self, weight: PackedWeight) -> CanonicalWeight:
         """Exact stored bits."""
+        from tandem.backends.cuda import weights
+
         return weights.unpack(weight)
 
     def to_canonical(self, q: QTensor) -> QTensor:
         """Codes and scales, row-major."""
+        from tandem.backends.cuda import activations
+
         return activations.to_canonical(q)
 
     def from_canonical(self, q: QTensor) -> QTensor:
         """mxfp8 with packed scales."""
+        from tandem.backends.cuda import activations
+
         return activations.from_canonical(q)
 
 

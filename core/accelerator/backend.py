@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from tandem.accelerator.runtime import Runtime
 from tandem.contract.backend import Array, Graph, HostFuture
 from tandem.contract.capabilities import Capabilities, MemoryInfo
 from tandem.contract.host_memory import CanonicalCaches
 from tandem.contract.opspec import OpFunction
+
+# Named in annotations only: a backend class is loaded and probed without torch.
+if TYPE_CHECKING:
+    import torch
+
+    from tandem.accelerator.runtime import Runtime
 
 
 class AcceleratorBackend(CanonicalCaches):
@@ -37,6 +40,8 @@ class AcceleratorBackend(CanonicalCaches):
 
     def fingerprint(self) -> dict[str, str]:
         """Device, libraries, and how results come about."""
+        import torch
+
         return {"backend": self.name, "torch": torch.__version__, **self._runtime.facts()}
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

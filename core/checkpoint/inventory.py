@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tandem.model.config import ModelConfig, TextConfig, VisionConfig
 
+INDEX_NAME = "model.safetensors.index.json"
 GROUP = 32  # elements that share a scale
 ITEMSIZE = {"F32": 4, "BF16": 2, "F8_E4M3": 1, "F8_E8M0": 1, "I8": 1}
 

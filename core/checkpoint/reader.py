@@ -6,16 +6,16 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from tandem.checkpoint.inventory import TensorGroup, TensorSpec, group_of, tensor_inventory
+from tandem.checkpoint.inventory import INDEX_NAME, TensorGroup, TensorSpec, group_of, tensor_inventory
 from tandem.checkpoint.shard import Shard
-from tandem.checkpoint.writer import INDEX_NAME
 from tandem.errors import CheckpointError
 from tandem.model.config import ModelConfig
+
+# Headers are read and checked without torch; only data needs it.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _PREFIX = "model."
 _NAN_SCALE = 255
@@ -250,6 +250,8 @@ def _is_unused(name: str) -> bool:
 
 
 def _check_scale(name: str, scale: Tensor) -> None:
+    import torch
+
     codes = scale.view(torch.uint8)
     if codes.numel() and int(codes.max()) == _NAN_SCALE:
         position = int((codes.flatten() == _NAN_SCALE).byte().argmax())

@@ -6,14 +6,14 @@ import json
 import mmap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from tandem.checkpoint.inventory import TensorSpec
-from tandem.checkpoint.writer import TORCH_DTYPES
+from tandem.checkpoint.inventory import ITEMSIZE, TensorSpec
 from tandem.errors import CheckpointError
+
+# Headers are read and checked without torch; only data needs it.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LENGTH_BYTES = 8
 _MAX_HEADER = 100 << 20
@@ -57,6 +57,10 @@ class Shard:
 
         Writing to the view changes private memory, never the file.
         """
+        import torch
+
+        from tandem.checkpoint.writer import TORCH_DTYPES
+
         spec, start, _ = self.tensors[name]
         row_bytes = spec.nbytes // spec.shape[0]
         offset, count = start + first_row * row_bytes, rows * row_bytes
@@ -123,8 +127,8 @@ def _read_entry(name: str, entry: Any, base: int, path: Path) -> StoredTensor:
         dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"its header entry is {entry!r}", name) from error
-    if not isinstance(dtype, str) or dtype not in TORCH_DTYPES:
-        allowed = ", ".join(TORCH_DTYPES)
+    if not isinstance(dtype, str) or dtype not in ITEMSIZE:
+        allowed = ", ".join(ITEMSIZE)
         raise _damaged(path, f"found dtype {dtype!r}; expected one of {allowed}", name)
     if not shape or any(type(item) is not int or item < 0 for item in (*shape, begin, end)):
         raise _damaged(path, f"found shape {list(shape)} at bytes {begin} to {end}", name)

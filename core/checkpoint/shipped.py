@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tandem.checkpoint.writer import INDEX_NAME
+from tandem.checkpoint.inventory import INDEX_NAME
 from tandem.errors import CheckpointError
 
 SHIPPED = Path(__file__).resolve().parent.parent / "assets" / "nano"

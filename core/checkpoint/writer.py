@@ -15,10 +15,9 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
-from tandem.checkpoint.inventory import ITEMSIZE, TensorSpec
+from tandem.checkpoint.inventory import INDEX_NAME, ITEMSIZE, TensorSpec
 from tandem.errors import CheckpointError
 
-INDEX_NAME = "model.safetensors.index.json"
 TORCH_DTYPES = {
     "F32": torch.float32,
     "BF16": torch.bfloat16,

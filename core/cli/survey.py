@@ -1,16 +1,22 @@
-"""The part of `tandem doctor` that needs torch; it runs in a process of its own and prints one line of JSON.
+"""The part of `tandem doctor` that loads torch or its libraries; it runs in a process of its own and prints one line
+of JSON.
 
 What a broken vendor library does to this process, an exception, a crash or a hang, does not reach the doctor.
 """
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import json
 import os
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
+
+from tandem.cli import autoload
+from tandem.contract.environment import COMPOSITE
 
 FAILED = 3
 
@@ -97,6 +103,8 @@ def model() -> dict[str, Any]:
 
 def composite() -> str:
     """Why TANDEM_COMPOSITE would stop every model; empty where it would not."""
+    if not os.environ.get(COMPOSITE):
+        return ""  # what checks it imports every op, and torch with them
     from tandem.contract.plan import composite_ops
     from tandem.errors import TandemError
 
@@ -107,14 +115,34 @@ def composite() -> str:
     return ""
 
 
+def try_torch() -> None:
+    """Raise what keeps torch from being imported.
+
+    Running torch's Python takes longer than all the rest.  It is done where vendor packages are loaded with it, and
+    where torch's libraries do not load, because the import may look for them in more places and its error is the one
+    that counts.  Elsewhere that they load is enough.
+    """
+    if (autoload.enabled() and autoload.entries()) or not _libraries_load():
+        import torch  # noqa: F401
+
+
+def _libraries_load() -> bool:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    try:
+        ctypes.CDLL(str(Path(spec.origin).parent / "lib" / "libtorch_python.so"))
+    except OSError:
+        return False
+    return True
+
+
 def main() -> int:
     """Print the survey, or the exception that kept torch from being imported."""
     try:
-        import torch  # noqa: F401
+        try_torch()
     except BaseException as error:  # whatever a vendor package raises
-        from tandem.cli.autoload import explain
-
-        told = explain(error)
+        told = autoload.explain(error)
         failure = told.to_dict() if told is not None else {"why": f"{type(error).__name__}: {error}"}
         print(json.dumps({"failed": failure}))
         return FAILED

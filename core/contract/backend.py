@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy.typing as npt
-import torch
 
 from tandem.contract.capabilities import Capabilities, MemoryInfo, Probe
 from tandem.contract.opspec import OpFunction
@@ -20,6 +19,10 @@ from tandem.contract.types import (
     QTensor,
     WeightKind,
 )
+
+# Named in annotations only: a backend class is loaded and probed without torch.
+if TYPE_CHECKING:
+    import torch
 
 Array = npt.NDArray[Any]
 

@@ -1,16 +1,22 @@
 """Copies and caches of a device whose arrays torch can index and whose copies have finished when they return.
 
 What CPU-like backends and emulated devices have in common; a device with a queue of its own brings its own copies.
+
+Backend classes derive from what is here and are probed without torch, so functions import it when they compute.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
 
 from tandem.contract.backend import Array, Backend
 from tandem.contract.types import KVCache, KVLayout
 from tandem.errors import CapacityError
+
+if TYPE_CHECKING:
+    import torch
 
 
 class HostArray:
@@ -30,6 +36,8 @@ class HostArray:
 
 def copy_in(array: Array, out: torch.Tensor | None) -> torch.Tensor:
     """`Backend.from_host` of host memory; the source may be reused on return."""
+    import torch
+
     source = torch.from_numpy(np.ascontiguousarray(array))
     if out is None:
         return source.clone()
@@ -38,6 +46,8 @@ def copy_in(array: Array, out: torch.Tensor | None) -> torch.Tensor:
 
 def copy_out(tensor: torch.Tensor) -> HostArray:
     """`Backend.to_host` of host memory."""
+    import torch
+
     plain = tensor.to(torch.float32) if tensor.dtype is torch.bfloat16 else tensor
     return HostArray(plain.numpy().copy())
 
@@ -48,6 +58,8 @@ def allocate(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, b
     Raises:
         CapacityError: there is not that much.
     """
+    import torch
+
     try:
         return torch.empty(shape, dtype=dtype, device=device)
     except (RuntimeError, TypeError, OverflowError) as error:
@@ -64,6 +76,8 @@ class CanonicalCaches(Backend):
 
     def kv_alloc(self, layout: KVLayout, num_blocks: int) -> KVCache:
         """Canonical memory with its scratch entry."""
+        import torch
+
         entries = num_blocks * layout.block_entries + 1
         return KVCache(layout, num_blocks, self.empty((entries, layout.entry_bytes), torch.uint8))
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tandem.contract import declared
 from tandem.errors import ContractError
 
 CONTRACT_VERSION = (1, 1)
@@ -65,9 +67,12 @@ class OpSpec:
 
     def signature(self) -> str:
         """Name, argument names and classes: what the frozen table hash covers."""
-        names = [p for p in inspect.signature(self.reference).parameters if p != "parts"]
-        classes = ",".join(f"{k}:{v}" for k, v in sorted(self.classes.items()))
-        return f"{self.name}({','.join(names)})[{','.join(self.attrs)}]->{classes}"
+        return _signature(self.name, inspect.signature(self.reference).parameters, self.attrs, self.classes)
+
+
+def _signature(name: str, arguments: Iterable[str], attrs: Iterable[str], classes: Mapping[str, str]) -> str:
+    outputs = ",".join(f"{k}:{v}" for k, v in sorted(classes.items()))
+    return f"{name}({','.join(a for a in arguments if a != 'parts')})[{','.join(attrs)}]->{outputs}"
 
 
 OP_TABLE: dict[str, OpSpec] = {}
@@ -118,15 +123,19 @@ def case(op_name: str, name: str, rows: tuple[int, ...] = ()) -> Callable[[CaseB
 
 
 def table_signature() -> str:
-    """SHA-256 over all op signatures; `TABLE_HASHES` freezes it per contract version."""
-    text = "\n".join(OP_TABLE[name].signature() for name in sorted(OP_TABLE))
-    return hashlib.sha256(text.encode()).hexdigest()
+    """SHA-256 over all op signatures; `TABLE_HASHES` freezes it per contract version.
+
+    Where the ops are not imported, the signatures are those that their sources declare.
+    """
+    if declared.PACKAGE in sys.modules:
+        signatures = {name: spec.signature() for name, spec in OP_TABLE.items()}
+    else:
+        signatures = {found.name: _signature(*found) for found in declared.declarations()}
+    return hashlib.sha256("\n".join(signatures[name] for name in sorted(signatures)).encode()).hexdigest()
 
 
 def table_state() -> str:
     """``frozen`` where the op table is the one of its contract version, else what differs; for reports and traces."""
-    import tandem.ops  # noqa: F401  (declares every op; an import above would be a circle)
-
     found, frozen = table_signature(), TABLE_HASHES.get(CONTRACT_VERSION, "none")
     return "frozen" if found == frozen else f"changed: {found[:12]}, frozen as {frozen[:12]}"
 

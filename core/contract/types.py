@@ -9,13 +9,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import torch
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tandem.errors import LayoutError
 
-Tensor = torch.Tensor
+# Named in annotations only: a backend class is loaded and probed without torch.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CANONICAL = "canonical"
 

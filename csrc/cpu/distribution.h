@@ -25,34 +25,34 @@ constexpr int32_t kHeaviest = 1 << 30;  // weight of the likeliest token
 constexpr int64_t kParts = 16, kLeastPart = 1024, kManyRows = 8;
 constexpr int32_t kNoId = 0x7fffffff;  // above every token id
 constexpr int kGroup = 4;              // vectors that are worked on together
-constexpr int64_t kBlock = kGroup * kLanes;
+constexpr int64_t kVocabBlock = kGroup * kLanes;
 constexpr VecI32 kLaneIds = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // Of the bodies of loops over vectors, whose sums must stay in registers.
 #define TANDEM_FLAT __attribute__((always_inline))
 
 typedef float Vec8 __attribute__((vector_size(8 * sizeof(float))));
-typedef double VecF64 __attribute__((vector_size(8 * sizeof(double))));
+typedef double EightDoubles __attribute__((vector_size(8 * sizeof(double))));
 
 // Sixteen sums in double.
 struct WideSum {
-  VecF64 low = {}, high = {};
+  EightDoubles low = {}, high = {};
 
   TANDEM_INLINE void add(const Vec &v) {
 #if defined(__AVX512F__)
-    low += (VecF64)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
-    high += (VecF64)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
+    low += (EightDoubles)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+    high += (EightDoubles)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
 #else
     const Vec8 a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
     const Vec8 b = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-    low += __builtin_convertvector(a, VecF64);
-    high += __builtin_convertvector(b, VecF64);
+    low += __builtin_convertvector(a, EightDoubles);
+    high += __builtin_convertvector(b, EightDoubles);
 #endif
   }
 
   // Halves first, as `tree_sum` has it.
   TANDEM_INLINE double total() const {
-    const VecF64 s = low + high;
+    const EightDoubles s = low + high;
     const double a = s[0] + s[4], b = s[1] + s[5], c = s[2] + s[6], d = s[3] + s[7];
     return (a + c) + (b + d);
   }
@@ -83,7 +83,7 @@ struct Line {
 
   Line(const float *row, int64_t vocabulary, bool share)
       : x(row), vocab(vocabulary), length((vocabulary + kParts - 1) / kParts), shared(share) {
-    length = length < kLeastPart ? kLeastPart : (length + kBlock - 1) / kBlock * kBlock;
+    length = length < kLeastPart ? kLeastPart : (length + kVocabBlock - 1) / kVocabBlock * kVocabBlock;
   }
 
   int64_t parts() const { return (vocab + length - 1) / length; }
@@ -111,13 +111,13 @@ struct Line {
     const int64_t last = end(part);
     int64_t k = begin(part);
     Vec block[kGroup];
-    for (; k + kBlock <= last; k += kBlock) {
+    for (; k + kVocabBlock <= last; k += kVocabBlock) {
       for (int i = 0; i < kGroup; ++i) block[i] = load(x + k + i * kLanes);
-      visit(block, k, kBlock);
+      visit(block, k, kVocabBlock);
     }
     if (k == last) return;
-    float padded[kBlock];
-    for (int64_t i = 0; i < kBlock; ++i) padded[i] = k + i < last ? x[k + i] : -__builtin_inff();
+    float padded[kVocabBlock];
+    for (int64_t i = 0; i < kVocabBlock; ++i) padded[i] = k + i < last ? x[k + i] : -__builtin_inff();
     for (int i = 0; i < kGroup; ++i) block[i] = load(padded + i * kLanes);
     visit(block, k, last - k);
   }
@@ -217,7 +217,7 @@ inline void find_peak(const Line &line, Distribution &d) {
     });
     best[part] = most[0][0];
     size[part] = largest[0][0];
-    for (int i = 0; i < kBlock; ++i) {
+    for (int i = 0; i < kVocabBlock; ++i) {
       const float x = most[i / kLanes][i % kLanes];
       const uint32_t magnitude = largest[i / kLanes][i % kLanes];
       best[part] = x > best[part] ? x : best[part];
@@ -239,7 +239,7 @@ inline void find_peak(const Line &line, Distribution &d) {
 
 // Takes an id, which may lie in it, out of a block.
 TANDEM_INLINE void take_out(Vec *v, int64_t k, int64_t id) {
-  if (id < k || id >= k + kBlock) return;
+  if (id < k || id >= k + kVocabBlock) return;
   const int32_t place = static_cast<int32_t>(id - k);
   for (int i = 0; i < kGroup; ++i)
     v[i] = (Vec)((VecI32)v[i] & (VecI32)(kLaneIds + i * kLanes != place));

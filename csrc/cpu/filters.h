@@ -106,13 +106,13 @@ class Search {
         if (!any(high)) {
           words[0][kBins - 1] += static_cast<uint64_t>(count) << 44;
         } else {
-          int32_t w[kBlock], place[kBlock];
+          int32_t w[kVocabBlock], place[kVocabBlock];
           heavy(x, w);
           std::memcpy(place, bin, sizeof place);
           for (int i = 0; i < count; ++i)
             words[i % 4][place[i]] += (uint64_t{1} << 44) + static_cast<uint64_t>(w[i]);
         }
-        if ((k - line_.begin(part)) % kRun == kRun - kBlock) unload();
+        if ((k - line_.begin(part)) % kRun == kRun - kVocabBlock) unload();
       });
       unload();
     });
@@ -164,7 +164,7 @@ class Search {
           inside |= (VecI32)(key[i] > lo) & (VecI32)(key[i] <= hi);
         }
         if (!any(inside)) return;
-        int32_t w[kBlock], keys[kBlock];
+        int32_t w[kVocabBlock], keys[kVocabBlock];
         heavy(x, w);
         std::memcpy(keys, key, sizeof keys);
         for (int i = 0; i < count; ++i)

@@ -36,14 +36,14 @@ struct Masses {
 
   // The masses of a block, `more` included.
   TANDEM_INLINE void block(const int32_t *weight, int64_t k, int64_t *mass) const {
-    for (int64_t i = 0; i < kBlock; ++i) mass[i] = plain(weight[i]);
-    if (favourite >= k && favourite < k + kBlock) mass[favourite - k] += more;
+    for (int64_t i = 0; i < kVocabBlock; ++i) mass[i] = plain(weight[i]);
+    if (favourite >= k && favourite < k + kVocabBlock) mass[favourite - k] += more;
   }
 };
 
 TANDEM_INLINE int64_t sum_block(const int64_t *lanes) {
   int64_t sum = 0;
-  for (int64_t i = 0; i < kBlock; ++i) sum += lanes[i];
+  for (int64_t i = 0; i < kVocabBlock; ++i) sum += lanes[i];
   return sum;
 }
 
@@ -55,7 +55,7 @@ inline int64_t find_id(const Line &line, const int64_t *sums, int64_t target, co
   for (; part + 1 < line.parts() && before + sums[part] <= target; ++part) before += sums[part];
   line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
     if (found >= 0) return;
-    int64_t lanes[kBlock];
+    int64_t lanes[kVocabBlock];
     fill(x, k, count, lanes);
     const int64_t sum = sum_block(lanes);
     if (before + sum <= target) {
@@ -75,9 +75,9 @@ inline int64_t draw(const Line &line, const Distribution &d, uint64_t number) {
   if (d.greedy) return d.first;
   return find_id(line, d.weight, scaled_uniform(number, d.total),
                  [&](const Vec *x, int64_t k, int64_t, int64_t *lanes) {
-                   int32_t weight[kBlock];
+                   int32_t weight[kVocabBlock];
                    d.weigh(x, k, weight);
-                   for (int64_t i = 0; i < kBlock; ++i) lanes[i] = weight[i];
+                   for (int64_t i = 0; i < kVocabBlock; ++i) lanes[i] = weight[i];
                  });
 }
 

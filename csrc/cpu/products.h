@@ -15,7 +15,7 @@
 
 namespace tandem::TANDEM_ISA {
 
-constexpr int64_t kBlock = 2048;    // elements of K
+constexpr int64_t kSumBlock = 2048;    // elements of K
 constexpr int64_t kRowBlock = 128;  // rows of x that share a decoded panel of weights
 constexpr int64_t kScaleRows = 32;  // rows of an fp8 scale block
 
@@ -134,9 +134,9 @@ TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *
 template <int64_t Format>
 TANDEM_INLINE void one_row(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
   float totals[kScaleRows] = {};
-  alignas(64) Item scaled_x[kBlock];
-  for (int64_t k0 = 0; k0 < shape.K; k0 += kBlock) {
-    const int64_t size = shape.K - k0 < kBlock ? shape.K - k0 : kBlock;
+  alignas(64) Item scaled_x[kSumBlock];
+  for (int64_t k0 = 0; k0 < shape.K; k0 += kSumBlock) {
+    const int64_t size = shape.K - k0 < kSumBlock ? shape.K - k0 : kSumBlock;
     const Item *x = p.x + k0;
     if (Format == TANDEM_FP8_BLOCK32) {
       const uint8_t *scales = p.scales + begin / kScaleRows * shape.scale_columns() + k0 / 32;
@@ -159,7 +159,7 @@ constexpr int kColumns = 4, kMostRows = 6;  // sums of a tile, in 32 registers
 #else
 constexpr int kColumns = 2, kMostRows = 4;  // in 16
 #endif
-constexpr int64_t kPitch = kBlock + kStep;
+constexpr int64_t kPitch = kSumBlock + kStep;
 
 // A decoded block of kColumns rows of weights.
 struct Panel {
@@ -238,8 +238,8 @@ TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t be
     for (int64_t n = begin; n < end; n += kColumns) {
       const int width = static_cast<int>(end - n < kColumns ? end - n : kColumns);
       std::memset(totals, 0, static_cast<size_t>(count) * sizeof totals[0]);
-      for (int64_t k0 = 0; k0 < shape.K; k0 += kBlock) {
-        const int64_t size = shape.K - k0 < kBlock ? shape.K - k0 : kBlock;
+      for (int64_t k0 = 0; k0 < shape.K; k0 += kSumBlock) {
+        const int64_t size = shape.K - k0 < kSumBlock ? shape.K - k0 : kSumBlock;
         for (int c = 0; c < kColumns; ++c)  // columns that fill the panel up are computed in vain
           decode_row<Format>(shape, p, n + (c < width ? c : 0), k0, size, panel.values[c]);
         panel_rows(p.x + row * shape.stride() + k0, shape.stride(), count, panel,

@@ -17,7 +17,7 @@ from tandem_islands.backend import IslandsBackend
 
 from tandem.backends.ascend.backend import AscendBackend
 from tandem.backends.cpu.backend import CpuBackend
-from tandem.backends.cpu.native import native_status
+from tandem.backends.cpu.loading import native_status
 from tandem.backends.cuda.backend import CudaBackend
 from tandem.cli.main import main
 from tandem.conformance.emit import emit, static_part

@@ -14,7 +14,7 @@ from support.registered import register
 from support.traces import run, write
 
 from tandem.backends.cpu.backend import CpuBackend
-from tandem.backends.cpu.native import native_status
+from tandem.backends.cpu.loading import native_status
 from tandem.checkpoint.tiny import make_tiny
 from tandem.cli.main import main
 from tandem.config import EngineConfig, load_config

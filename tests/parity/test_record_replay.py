@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tandem.backends.cpu.backend import CpuBackend
-from tandem.backends.cpu.native import native_status
+from tandem.backends.cpu.loading import native_status
 from tandem.checkpoint.tiny import make_tiny
 from tandem.cli.main import main
 from tandem.config import load_config

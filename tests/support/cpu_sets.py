@@ -8,9 +8,9 @@ from unittest import mock
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import loading, native
 
-SETS = native.instruction_sets()
+SETS = loading.native_status().sets
 
 
 @contextmanager

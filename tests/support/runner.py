@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tandem.backends.cpu.backend import CpuBackend
-from tandem.backends.cpu.native import native_status
+from tandem.backends.cpu.loading import native_status
 from tandem.conformance.calls import difference, run_call
 from tandem.contract.capabilities import Capabilities
 from tandem.contract.cases import materialise

@@ -12,11 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tandem.checkpoint.inventory import TensorGroup
+from tandem.checkpoint.inventory import INDEX_NAME, TensorGroup
 from tandem.checkpoint.progress import LoadProgress
 from tandem.checkpoint.reader import Checkpoint
 from tandem.checkpoint.tiny import make_tiny
-from tandem.checkpoint.writer import INDEX_NAME
 from tandem.errors import CheckpointError, ConfigError
 
 TABLE = "layers.1.engram.embed.weight"

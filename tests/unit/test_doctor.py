@@ -83,6 +83,20 @@ def test_a_broken_plug_in_is_never_passed_over(tmp_path: Path, tiny: Path) -> No
     assert warned[0].endswith(failure)
 
 
+def test_libraries_of_torch_that_do_not_load_are_left_to_the_import(tmp_path: Path) -> None:
+    """It is the import whose answer counts: it may find them elsewhere, or say what is wrong."""
+    torch = tmp_path / "torch"
+    torch.mkdir()
+    (torch / "version.py").write_text("__version__ = '2.13.0'\n")
+    (torch / "__init__.py").write_text("raise ImportError('libtorch_cpu.so: cannot open shared object file')\n")
+    done = tandem(tmp_path, "doctor", "--json")
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert done.returncode == 1 and problem["what"] == "torch cannot be imported"
+    assert problem["why"] == "ImportError: libtorch_cpu.so: cannot open shared object file"
+    (torch / "__init__.py").write_text("")
+    assert json.loads(tandem(tmp_path, "doctor", "--json").stdout)["problems"] == []
+
+
 def test_an_unrelated_error_is_not_explained() -> None:
     assert autoload.explain(RuntimeError("out of memory")) is None
 

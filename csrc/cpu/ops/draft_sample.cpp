@@ -21,8 +21,8 @@ inline int64_t write_part(const Line &line, const Distribution &d, const Masses 
                           int64_t part, int32_t *weight) {
   int64_t sum = 0;
   line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
-    int32_t own[kBlock];
-    int64_t lanes[kBlock];
+    int32_t own[kVocabBlock];
+    int64_t lanes[kVocabBlock];
     d.weigh(x, k, own);
     std::memcpy(weight + k, own, static_cast<size_t>(count) * sizeof(int32_t));
     if (!d.reaches(x)) return;
@@ -42,7 +42,7 @@ inline int64_t propose(const Line &line, const Distribution &d, int32_t *weight,
   sums[d.favourite / line.length] += masses.more;
   return find_id(line, sums, static_cast<int64_t>(number >> 11),
                  [&](const Vec *, int64_t k, int64_t count, int64_t *lanes) {
-                   int32_t own[kBlock] = {};
+                   int32_t own[kVocabBlock] = {};
                    std::memcpy(own, weight + k, static_cast<size_t>(count) * sizeof(int32_t));
                    masses.block(own, k, lanes);
                  });

@@ -17,7 +17,7 @@ inline void write_part(const Line &line, const Distribution &d, int64_t part, fl
   line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
     Vec value[kGroup] = {nothing, nothing, nothing, nothing};
     if (d.valid && d.reaches(x)) {
-      int32_t weight[kBlock] = {};
+      int32_t weight[kVocabBlock] = {};
       if (d.least > 0) d.weigh(x, k, weight);
       for (int i = 0; i < kGroup; ++i) {
         VecI32 w, stays = ~VecI32{};

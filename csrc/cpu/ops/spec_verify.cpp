@@ -24,7 +24,7 @@ namespace tandem::TANDEM_ISA::ops::spec_verify {
 
 // Weights of a proposal; ids that are missing have none.
 TANDEM_INLINE void read_block(const int32_t *offer, int64_t count, int32_t *weight) {
-  if (count < kBlock) std::memset(weight, 0, kBlock * sizeof(int32_t));
+  if (count < kVocabBlock) std::memset(weight, 0, kVocabBlock * sizeof(int32_t));
   std::memcpy(weight, offer, static_cast<size_t>(count) * sizeof(int32_t));
 }
 
@@ -36,7 +36,7 @@ inline Masses measure_offer(const Line &line, const int32_t *offer) {
     WeightSum sum;
     VecI32 most = {};
     line.each_block(part, [&](const Vec *, int64_t k, int64_t count) TANDEM_FLAT {
-      int32_t weight[kBlock];
+      int32_t weight[kVocabBlock];
       read_block(offer + k, count, weight);
       for (int i = 0; i < kGroup; ++i) {
         VecI32 w;
@@ -71,7 +71,7 @@ class Judge {
     line.each_part(16, [&](int64_t part) {
       int64_t q_sum = 0, p_sum = 0;
       line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
-        int64_t q[kBlock], p[kBlock];
+        int64_t q[kVocabBlock], p[kVocabBlock];
         masses(x, k, count, q, p);
         q_sum += sum_block(q);
         p_sum += sum_block(p);
@@ -102,7 +102,7 @@ class Judge {
     line_.each_part(16, [&](int64_t part) {
       int64_t sum = 0;
       line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
-        int64_t rest[kBlock];
+        int64_t rest[kVocabBlock];
         residual(x, k, count, rest);
         sum += sum_block(rest);
       });
@@ -116,14 +116,14 @@ class Judge {
                      });
     return find_id(line_, sums_, scaled_uniform(number, kWhole),
                    [&](const Vec *x, int64_t k, int64_t count, int64_t *lanes) {
-                     int64_t p[kBlock];
+                     int64_t p[kVocabBlock];
                      masses(x, k, count, lanes, p);
                    });
   }
 
  private:
   TANDEM_INLINE void masses(const Vec *x, int64_t k, int64_t count, int64_t *q, int64_t *p) const {
-    int32_t own[kBlock], theirs[kBlock];
+    int32_t own[kVocabBlock], theirs[kVocabBlock];
     d_.weigh(x, k, own);
     read_block(offer_ + k, count, theirs);
     q_.block(own, k, q);
@@ -131,9 +131,9 @@ class Judge {
   }
 
   TANDEM_INLINE void residual(const Vec *x, int64_t k, int64_t count, int64_t *rest) const {
-    int64_t p[kBlock];
+    int64_t p[kVocabBlock];
     masses(x, k, count, rest, p);
-    for (int64_t i = 0; i < kBlock; ++i) rest[i] = rest[i] > p[i] ? rest[i] - p[i] : 0;
+    for (int64_t i = 0; i < kVocabBlock; ++i) rest[i] = rest[i] > p[i] ? rest[i] - p[i] : 0;
   }
 
   const Line &line_;
