@@ -30,7 +30,7 @@ _ARRAYS: dict[str, frozenset[torch.dtype]] = {
     "l": frozenset({torch.int64}),
     "f": frozenset({torch.float32}),
     "d": frozenset({torch.float64}),
-    "v": frozenset({torch.uint8, torch.bfloat16, torch.float32}),
+    "v": frozenset(found for found in vars(torch).values() if isinstance(found, torch.dtype)),
 }
 _NUMBERS = {"I": (int, "q"), "F": (float, "d")}
 

@@ -52,18 +52,6 @@ def rows_of(x: Tensor) -> tuple[Tensor, int]:
     return (x, x.shape[1]) if x.is_contiguous() else with_stride(x)
 
 
-def as_bytes(op: str, x: Tensor) -> tuple[Tensor, int]:
-    """The memory of dense rows of any type, and the bytes of a row.
-
-    Raises:
-        LayoutError: the array is not contiguous.
-    """
-    if not x.is_contiguous():
-        raise LayoutError(
-            f"'{op}' got an array that is not dense",
-            where=f"op '{op}', shape {tuple(x.shape)}, strides {x.stride()}",
-            why="rows are moved as bytes that follow one another",
-            fix="pass a contiguous array",
-        )
-    size = math.prod(x.shape[1:]) * x.element_size()
-    return x.view(-1).view(torch.uint8), size
+def row_bytes(x: Tensor) -> int:
+    """Bytes of a row of an array [N, ...]."""
+    return math.prod(x.shape[1:]) * x.element_size()

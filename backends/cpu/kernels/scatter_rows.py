@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import as_bytes, fit
+from tandem.backends.cpu.kernels._shapes import fit, row_bytes
 from tandem.errors import LayoutError
 
 Tensor = torch.Tensor
@@ -24,8 +24,7 @@ def scatter_rows(x: Tensor, index: Tensor, values: Tensor) -> None:
             why=f"the array is {x.dtype}, the rows are {values.dtype}",
             fix="pass rows of the array's type",
         )
-    (target, size), (source, _) = as_bytes("scatter_rows", x), as_bytes("scatter_rows", values)
-    native.run("scatter_rows", target, index, source, x.shape[0], rows, size)
+    native.run("scatter_rows", x, index, values, x.shape[0], rows, row_bytes(x))
 
 
 OPS: dict[str, Any] = {"scatter_rows": scatter_rows}

@@ -8,7 +8,7 @@
 
 namespace tandem::TANDEM_ISA::ops::scatter_rows {
 
-int32_t run(uint8_t *x, const int32_t *index, const uint8_t *values, int64_t N, int64_t T,
+int32_t run(void *x, const int32_t *index, const void *values, int64_t N, int64_t T,
             int64_t bytes) {
   if (N < 0 || T < 0 || bytes < 0 || (T && N < 1)) return TANDEM_BAD_SHAPE;
   if (T && bytes && (!x || !index || !values)) return TANDEM_NULL_POINTER;
@@ -18,7 +18,9 @@ int32_t run(uint8_t *x, const int32_t *index, const uint8_t *values, int64_t N, 
   each_piece(T, bytes, [=](int64_t t, int64_t from, int64_t count) {
     if (index[t] < 0 && t != scratch) return;
     const int64_t row = index[t] < 0 ? N - 1 : index[t];
-    std::memcpy(x + row * bytes + from, values + t * bytes + from, static_cast<size_t>(count));
+    std::memcpy(static_cast<uint8_t *>(x) + row * bytes + from,
+                static_cast<const uint8_t *>(values) + t * bytes + from,
+                static_cast<size_t>(count));
   });
   return TANDEM_OK;
 }
