@@ -81,7 +81,19 @@ def _keys(writer: Any) -> None:
     writer.add_array(f"{ARCH}.attention.compress_ratios", list(MID.ratios))
     for key in ("swiglu_clamp_exp", "swiglu_clamp_shexp"):
         writer.add_array(f"{ARCH}.{key}", [10.0] * MID.layers)
-    writer.add_tokenizer_model("none")
+    _vocabulary(writer)
+
+
+def _vocabulary(writer: Any) -> None:
+    """Enough of a vocabulary that loaders count its tokens; no text is ever encoded."""
+    tokens = [f"<token {i}>" for i in range(MID.vocab)]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("deepseek-v3")
+    writer.add_token_list(tokens)
+    writer.add_token_types([int(gguf.TokenType.NORMAL)] * MID.vocab)
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
 
 
 def tensors() -> Iterator[tuple[str, tuple[int, ...], str]]:

@@ -16,6 +16,11 @@ from dims import MID
 FTYPES = {"bf16": None, "q8_0": lib.LLAMA_FTYPE_MOSTLY_Q8_0, "q4_0": lib.LLAMA_FTYPE_MOSTLY_Q4_0}
 
 
+@lib.llama_log_callback
+def _silent(level: int, text: bytes, data: object) -> None:
+    """Says nothing."""
+
+
 def model_file(folder: Path, variant: str, threads: int) -> Path:
     """The GGUF file of a variant, made if it is not there."""
     base = gguf_file.write(folder / "mid-bf16.gguf")
@@ -80,6 +85,7 @@ class LlamaEngine:
 def main() -> None:
     """Measure all variants."""
     job, rows = Job.from_argv(), []
+    lib.llama_log_set(_silent, None)
     lib.llama_backend_init()
     for variant in FTYPES:
         path = model_file(job.folder, variant, job.threads)
