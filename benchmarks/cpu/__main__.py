@@ -23,7 +23,7 @@ from benchmarks.cpu.settings import Settings, quick
 from benchmarks.cpu.startup import startup
 
 STAGES = ("info", "memory", "ops", "decode", "prefill")
-CONTEXT_SIZE = "mid"
+PEER_SIZE = "mid"  # also that of the long contexts
 PARTS = ("products", "sizes", "context", "startup")
 
 
@@ -56,13 +56,13 @@ def measure(settings: Settings, chosen: list[str], parts: list[str], peers: list
     for size in chosen if "sizes" in parts else []:
         weights.ensure(size)
         row: dict[str, Any] = {"about": sizes.ABOUT[size], "config": _config(size), "errors": {}}
-        for name in STAGES:
+        for name in (*STAGES, "beside") if size == PEER_SIZE else STAGES:
             found = stage(name, size, known)
             row["errors"] |= found.pop("errors", {})
             row |= found
         result["sizes"][size] = row
     if "context" in parts:
-        result |= stage("context", CONTEXT_SIZE, known)
+        result |= stage("context", PEER_SIZE, known)
     if "startup" in parts:
         result |= startup(settings.rounds)
     result["peers"] = [run(name, settings) for name in peers]

@@ -86,6 +86,20 @@ def _dense(spec: TensorSpec) -> bool:
     return spec.group is TensorGroup.TEXT and not (gathered or partly)
 
 
+def weights_read(config: ModelConfig) -> dict[str, float]:
+    """Parameters and bytes of the text model as `benchmarks.cpu.peers.common.weights` counts them."""
+    text = [spec for spec in tensor_inventory(config) if spec.group is TensorGroup.TEXT]
+    dense, experts = [spec for spec in text if _dense(spec)], [spec for spec in text if ".experts." in spec.name]
+    return {
+        "parameters": float(sum(spec.params for spec in text)),
+        "bytes": float(sum(spec.nbytes for spec in text)),
+        "dense_parameters": float(sum(spec.params for spec in dense)),
+        "dense_bytes": float(sum(spec.nbytes for spec in dense)),
+        "expert_parameters": float(sum(spec.params for spec in experts)),
+        "expert_bytes": float(sum(spec.nbytes for spec in experts)),
+    }
+
+
 def _expert_bytes(specs: Sequence[TensorSpec], layer: int) -> int:
     return sum(spec.nbytes for spec in specs if spec.name.startswith(f"layers.{layer}.ffn.experts.0."))
 

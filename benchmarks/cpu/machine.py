@@ -31,7 +31,7 @@ def facts() -> dict[str, Any]:
     wanted = ("avx2", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_int8", "asimd", "bf16")
     return {
         "processor": cpu.get("model name", platform.processor()),
-        "family": f"{cpu.get('cpu family', '?')}/{cpu.get('model', '?')}/{cpu.get('stepping', '?')}",
+        "family": f"family {cpu.get('cpu family', '?')}, model {cpu.get('model', '?')}",
         "features": [name for name in wanted if name in cpu.get("flags", cpu.get("Features", "")).split()],
         "processors": os.cpu_count(),
         "caches": _caches(),

@@ -83,6 +83,25 @@ def first_token_s(llm: LLM, tokens: int, seed: int) -> float:
     return seconds
 
 
+def beside(llm: LLM, count: int, tokens: int, steps: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Tokens a second of prompts run together and of decoding behind them, as the peers' scripts measure it."""
+    engine, prefills, decodes = llm.engine, [], []
+    for number in range(rounds + 1):
+        expected, started = engine.stats.tokens + count, time.perf_counter()
+        for place in range(count):
+            llm.submit(prompt(llm, tokens, number * 1000 + place), params(steps + 1))
+        while engine.stats.tokens < expected:
+            engine.step()
+        before, between = engine.stats.tokens, time.perf_counter()
+        while not engine.idle:
+            engine.step()
+        ended = time.perf_counter()
+        if number:
+            prefills.append(count * tokens / (between - started))
+            decodes.append((engine.stats.tokens - before) / (ended - between))
+    return {f"prefill_{count}": summary(prefills), f"decode_{count}": summary(decodes)}
+
+
 def prefill(llm: LLM, tokens: int, rounds: int, budget_s: float) -> dict[str, Any]:
     """Prompts of one length; fewer rounds (at least one) where they take longer than ``budget_s`` together."""
     times: list[float] = []

@@ -45,4 +45,6 @@ class Settings:
 
 def quick(threads: int) -> Settings:
     """A run for trying: every part, small."""
-    return Settings(threads, prompts=(16, 512, 2048), contexts=(1024, 8192, 65536), steps=8, rounds=2, budget_s=10.0)
+    return Settings(
+        threads, batches=(1, 8), prompts=(16, 512), contexts=(1024, 8192, 65536), steps=8, rounds=2, budget_s=10.0
+    )

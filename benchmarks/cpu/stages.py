@@ -14,6 +14,7 @@ from benchmarks.cpu.settings import Settings
 from tandem.checkpoint.inventory import TensorGroup, tensor_inventory
 from tandem.model.config import ModelConfig
 
+CASES = ((1, 512), (8, 128))  # requests and prompt tokens, as in peers/common.py
 MEMORY_BATCH, MEMORY_TOKENS, MEMORY_PROMPT = 8, 17, 512
 
 
@@ -52,6 +53,18 @@ def prefill(model: Path, settings: Settings) -> dict[str, Any]:
     finally:
         llm.close()
     return {"prefill": rows}
+
+
+def beside(model: Path, settings: Settings) -> dict[str, Any]:
+    """What the peers' scripts measure, of Tandem, with its weights counted in the same way."""
+    found: dict[str, Any] = floors.weights_read(ModelConfig.from_file(model / "config.json"))
+    for count, tokens in CASES:
+        llm = runs.open_llm(model, tokens + settings.steps + 8, count)
+        try:
+            found |= runs.beside(llm, count, tokens, settings.steps, settings.rounds)
+        finally:
+            llm.close()
+    return {"beside": {"variant": "fp4 experts, fp8 dense"} | found}
 
 
 def ops(model: Path, settings: Settings) -> dict[str, Any]:

@@ -17,6 +17,7 @@ STAGES: dict[str, Callable[[Path, Settings], dict[str, Any]]] = {
     "decode": stages.decode,
     "prefill": stages.prefill,
     "ops": stages.ops,
+    "beside": stages.beside,
     "context": context.context,
 }
 BARE: dict[str, Callable[[Settings], dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""Dimensions of the peers' model, DeepSeek-V4 at the middle size.  Read by scripts of other environments: no imports."""
+"""Dimensions of the peers' model, DeepSeek-V4 at the middle size.  Scripts of other environments read this file too."""
 
 from __future__ import annotations
 
