@@ -84,7 +84,8 @@ def _entries(layout: KVLayout, count: int, rng: np.random.Generator) -> npt.NDAr
     low, high = {QFormat.NVFP4: (0x28, 0x34)}.get(layout.fmt, (124, 127))  # e4m3 0.25 to 0.75; powers of two
     codes = rng.integers(0, 256, (count, layout.data_bytes), dtype=np.uint8)
     if layout.fmt is QFormat.MXFP8:
-        codes = (codes & 0x80) | rng.integers(0x20, 0x38, codes.shape, dtype=np.uint8)
+        codes &= 0x80
+        codes |= rng.integers(0x20, 0x38, codes.shape, dtype=np.uint8)
     scales = rng.integers(low, high, (count, layout.scale_bytes), dtype=np.uint8)
     return np.concatenate((codes, scales), axis=1)
 
@@ -92,7 +93,7 @@ def _entries(layout: KVLayout, count: int, rng: np.random.Generator) -> npt.NDAr
 def _bytes_per_token(llm: Any) -> float:
     """Bytes of the allocated main and index caches by token, the scratch entry of each left out."""
     caches, spec = llm._assembly.model.caches, llm._assembly.model.caches.spec
-    held = 0
+    held = 0.0
     for cache in (*caches.main.values(), *caches.index.values()):
         held += cache.data.numel() * cache.data.element_size() * (1 - 1 / cache.data.shape[0])
-    return held / (spec.num_blocks * spec.block_size)
+    return float(held / (spec.num_blocks * spec.block_size))

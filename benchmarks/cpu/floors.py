@@ -156,7 +156,7 @@ def decode_flops(text: TextConfig, batch: int, context: int) -> float:
 
 def floor_seconds(nbytes: float, flops: float, machine: dict[str, Any]) -> float:
     """The least time: bytes at the stream bandwidth, or products at the fp32 peak, whichever is more."""
-    return max(nbytes / bandwidth(machine), flops / machine["gemm_f32"]["best"])
+    return max(nbytes / bandwidth(machine), flops / float(machine["gemm_f32"]["best"]))
 
 
 def bandwidth(machine: dict[str, Any]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import shutil
@@ -102,7 +103,7 @@ def stream(threads: int, rounds: int) -> dict[str, Any]:
         "kernel": f"sum of 64-bit words in C, cc {' '.join(FLAGS[:3])}" if kernel else "torch sum of f32",
     }
     for name, count in (("one", 1), ("all", threads)):
-        times = seconds(lambda count=count: read(data, count), rounds)
+        times = seconds(functools.partial(read, data, count), rounds)
         found[name] = summary([STREAM_BYTES / t for t in times])
     torch.set_num_threads(threads)
     return found
@@ -114,7 +115,7 @@ def gemm(dtype: torch.dtype, rounds: int) -> dict[str, Any]:
     for size in GEMM_SIZES:
         a, b = torch.randn(size, size).to(dtype), torch.randn(size, size).to(dtype)
         out = torch.empty(size, size, dtype=dtype)
-        times = seconds(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), rounds)
+        times = seconds(functools.partial(torch.mm, a, b, out=out), rounds)
         found[str(size)] = 2 * size**3 / min(times)
     return {"by_size": found, "best": max(found.values())}
 

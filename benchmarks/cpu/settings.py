@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,8 @@ class Settings:
     @classmethod
     def from_json(cls, text: str) -> Settings:
         """What `to_json` wrote."""
-        raw = {key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(text).items()}
-        return cls(**raw)
+        raw: dict[str, Any] = json.loads(text)
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()})
 
 
 def quick(threads: int) -> Settings:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from typing import Any
 
 import gguf
@@ -30,22 +33,34 @@ class FlyweightEngine:
         self._next = int(np.argmax(self._runtime.forward(self._next)))
 
 
+def one(job: Job, variant: str) -> dict[str, Any]:
+    """The row of one file, or the reason why there is none."""
+    path = job.folder / f"mid-{variant}.gguf"
+    if not path.is_file():
+        return {"variant": variant, "error": "no file; the peer llama-cpp makes it"}
+    sizes = weights((t.name, int(t.n_elements), int(t.n_bytes)) for t in gguf.GGUFReader(path).tensors)
+    try:
+        model = V2Model(str(path))
+        found = measure(job, lambda count, tokens: FlyweightEngine(model, tokens), most=1)
+    except V2Error as error:
+        return {"variant": variant, "error": str(error)}
+    return {"variant": variant} | sizes | found
+
+
 def main() -> None:
-    """Measure the files that are there; one that it does not run is told with its reason."""
-    job, rows = Job.from_argv(), []
+    """Measure each file in a process of its own, since a crash ends one."""
+    job = Job.from_argv()
+    if len(sys.argv) > 2:
+        answer([one(job, sys.argv[2])])
+        return
     gguf_file.write(job.folder / "mid-bf16.gguf")
+    rows = []
     for variant in ("bf16", "q8_0", "q4_0"):
-        path = job.folder / f"mid-{variant}.gguf"
-        if not path.is_file():
-            rows.append({"variant": variant, "error": "no file; --peers llama-cpp makes it"})
-            continue
-        sizes = weights((t.name, int(t.n_elements), int(t.n_bytes)) for t in gguf.GGUFReader(path).tensors)
-        try:
-            model = V2Model(str(path))
-            found = measure(job, lambda count, tokens, model=model: FlyweightEngine(model, tokens), most=1)
-            rows.append({"variant": variant} | sizes | found)
-        except V2Error as error:
-            rows.append({"variant": variant, "error": str(error)})
+        done = subprocess.run([sys.executable, __file__, sys.argv[1], variant], capture_output=True, text=True)
+        if done.returncode:
+            rows.append({"variant": variant, "error": f"it ended with status {done.returncode}"})
+        else:
+            rows += json.loads(done.stdout.strip().splitlines()[-1])
     answer(rows)
 
 
