@@ -49,13 +49,13 @@ inline int prepare_head(const uint8_t *codes, const uint8_t *scales, float weigh
   }
   const int apart = distance(least, most);
   for (int64_t g = 0; g < groups; ++g) {
-    const int shift = apart <= kSpread ? scales[g] - least : 0;
+    const int shift = apart <= kSpread ? scales[g] - least : 0, factor = 1 << shift;
     numbers[g] = decode_ue8m0(static_cast<uint32_t>(scales[g] - shift));
     for (int64_t i = 0; i < 16; ++i) {
       const uint8_t code = codes[16 * g + i];
       uint8_t *quad = bytes + 32 * g + i / 4 * 8 + i % 4;
-      quad[0] = static_cast<uint8_t>((kValues[code & 15] << shift) + kOffset);
-      quad[4] = static_cast<uint8_t>((kValues[code >> 4] << shift) + kOffset);
+      quad[0] = static_cast<uint8_t>(kValues[code & 15] * factor + kOffset);
+      quad[4] = static_cast<uint8_t>(kValues[code >> 4] * factor + kOffset);
     }
   }
   const float folded = weight * numbers[0];

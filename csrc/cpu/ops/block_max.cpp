@@ -14,7 +14,6 @@
 namespace tandem::TANDEM_ISA::ops::block_max {
 
 constexpr uint16_t kLow = 0xff80, kHigh = 0x7f80;
-
 constexpr int64_t kStep = kRegisterBytes / 2, kUsual = 8;  // scores of a register, of a block
 
 // Scores as integers that order like them; NaN is -inf and -0 is 0.
