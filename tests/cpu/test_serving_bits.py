@@ -22,6 +22,7 @@ from tandem.ops.sample import normal_logits
 from tandem.ops.spec_verify import verify_arguments
 
 Tensor = torch.Tensor
+ROWS = (1, 2, 3, 15, 16, 17, 64)
 VOCAB = 20_011  # several parts of a row, the last one no whole block
 OPS = (
     *("moe_route", "moe_dispatch", "moe_combine", "gather_rows", "scatter_rows", "aux.take", "aux.commit"),
@@ -125,7 +126,7 @@ def test_a_recorded_call_gives_the_same(op: str, plan: Plan) -> None:
         assert difference(op, given, wanted, collect(plan.backend, op, args, made[0])) is None
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 15, 16, 17, 64])
+@pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("op", ["moe_route", "draft_heads", "sample", "draft_sample", "spec_verify"])
 def test_a_row_alone(op: str, rows: int, plan: Plan) -> None:
     if op in DRAWING:
