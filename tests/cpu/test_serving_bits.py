@@ -44,9 +44,18 @@ def sampled(op: str, rows: int) -> dict[str, Any]:
     given["top_k"] = torch.where(turn % 4 == 2, 5000, torch.where(turn == 5, 40, -1)).to(torch.int32)
     given["min_p"] = torch.where(turn % 5 == 4, 0.02, 0.0)
     given["filtered"] = True
-    names = {"sample": 8, "process_logits": 6}
-    wanted = ("logits", "temperature", "top_p", "top_k", "min_p", "seed", "position", "coupled", "filtered")
-    if op in names:
+    wanted: tuple[str, ...] = (
+        "logits",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "position",
+        "coupled",
+        "filtered",
+    )
+    if op in ("sample", "process_logits"):
         wanted = tuple(n for n in wanted if n != "coupled" and (op == "sample" or n not in ("seed", "position")))
     return {name: given[name] for name in wanted} if op != "spec_verify" else given
 
@@ -120,9 +129,13 @@ def test_a_recorded_call_gives_the_same(op: str, plan: Plan) -> None:
         wanted = run(plan, op, given)
         args = {name: v.clone() if isinstance(v, Tensor) else v for name, v in given.items()}
         made: list[Any] = []
+
+        def step(args: dict[str, Any] = args, made: list[Any] = made) -> None:
+            made.append(plan.bind(op, "test")(**args))
+
         with torch.inference_mode():
-            step = plan.backend.capture(lambda args=args, made=made: made.append(plan.bind(op, "test")(**args)))
-        step.replay()
+            recorded = plan.backend.capture(step)
+        recorded.replay()
         assert difference(op, given, wanted, collect(plan.backend, op, args, made[0])) is None
 
 
