@@ -43,10 +43,10 @@ struct WideSum {
     low += (EightDoubles)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
     high += (EightDoubles)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
 #else
-    const Vec8 a = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
-    const Vec8 b = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-    low += __builtin_convertvector(a, EightDoubles);
-    high += __builtin_convertvector(b, EightDoubles);
+    Vec8 halves[2];
+    std::memcpy(halves, &v, sizeof v);
+    low += __builtin_convertvector(halves[0], EightDoubles);
+    high += __builtin_convertvector(halves[1], EightDoubles);
 #endif
   }
 

@@ -235,9 +235,10 @@ class Search {
 // All of a row's distribution; `with_all`: its raw logits too.
 inline Distribution measure(const Line &line, const Numbers &numbers, int64_t row, bool with_all) {
   Distribution d = {};
-  find_peak(line, d);
-  if (!d.valid) return d;
   const float temperature = numbers.temperature[row];
+  find_peak(line, d);
+  d.valid = d.valid && temperature == temperature;
+  if (!d.valid) return d;
   d.greedy = temperature < kGreedyBelow;
   d.inverse = d.greedy ? 1.0f : 1.0f / temperature;
   d.favourite = kNoId;

@@ -22,6 +22,7 @@ from tandem.ops.sample import normal_logits
 from tandem.ops.spec_verify import verify_arguments
 
 Tensor = torch.Tensor
+ROWS = (1, 2, 3, 15, 16, 17, 64)
 VOCAB = 20_011  # several parts of a row, the last one no whole block
 OPS = (
     *("moe_route", "moe_dispatch", "moe_combine", "gather_rows", "scatter_rows", "aux.take", "aux.commit"),
@@ -43,9 +44,18 @@ def sampled(op: str, rows: int) -> dict[str, Any]:
     given["top_k"] = torch.where(turn % 4 == 2, 5000, torch.where(turn == 5, 40, -1)).to(torch.int32)
     given["min_p"] = torch.where(turn % 5 == 4, 0.02, 0.0)
     given["filtered"] = True
-    names = {"sample": 8, "process_logits": 6}
-    wanted = ("logits", "temperature", "top_p", "top_k", "min_p", "seed", "position", "coupled", "filtered")
-    if op in names:
+    wanted: tuple[str, ...] = (
+        "logits",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "position",
+        "coupled",
+        "filtered",
+    )
+    if op in ("sample", "process_logits"):
         wanted = tuple(n for n in wanted if n != "coupled" and (op == "sample" or n not in ("seed", "position")))
     return {name: given[name] for name in wanted} if op != "spec_verify" else given
 
@@ -119,13 +129,17 @@ def test_a_recorded_call_gives_the_same(op: str, plan: Plan) -> None:
         wanted = run(plan, op, given)
         args = {name: v.clone() if isinstance(v, Tensor) else v for name, v in given.items()}
         made: list[Any] = []
+
+        def step(args: dict[str, Any] = args, made: list[Any] = made) -> None:
+            made.append(plan.bind(op, "test")(**args))
+
         with torch.inference_mode():
-            step = plan.backend.capture(lambda args=args, made=made: made.append(plan.bind(op, "test")(**args)))
-        step.replay()
+            recorded = plan.backend.capture(step)
+        recorded.replay()
         assert difference(op, given, wanted, collect(plan.backend, op, args, made[0])) is None
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 15, 16, 17, 64])
+@pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("op", ["moe_route", "draft_heads", "sample", "draft_sample", "spec_verify"])
 def test_a_row_alone(op: str, rows: int, plan: Plan) -> None:
     if op in DRAWING:
