@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import loading
 from tandem.backends.cpu.backend import CpuBackend
 from tandem.contract.types import CanonicalWeight, HcMix, HcWeights, QFormat, WeightKind
 
-if not native.native_status().available:
-    pytest.skip(f"no native kernels: {native.native_status().reason}", allow_module_level=True)
+if not loading.native_status().available:
+    pytest.skip(f"no native kernels: {loading.native_status().reason}", allow_module_level=True)
 
 BACKEND = CpuBackend(True)
 ROWS = (1, 2, 3, 15, 16, 17, 64)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from cpu.residual_cases import op
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import loading, native
 from tandem.contract.types import QFormat
 from tandem.errors import BackendLoadError, LayoutError
 
@@ -81,15 +81,15 @@ def test_arguments_are_checked_against_the_signature() -> None:
 def test_python_declares_what_the_header_declares(repo_root: Path) -> None:
     """Same types, fields and arguments, in the same order."""
     header = (repo_root / "csrc" / "include" / "tandem.h").read_text()
-    assert f"#define TANDEM_ABI_MAJOR {native.ABI_MAJOR}\n" in header
+    assert f"#define TANDEM_ABI_MAJOR {loading.ABI_MAJOR}\n" in header
     header = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
     end = "tandem_get_api(uint32_t major);"
     declared = header[header.index("typedef int32_t") : header.index(end) + len(end)]
-    assert declared.split() == native.CDEF.split()
+    assert declared.split() == loading.CDEF.split()
 
 
 def test_signatures_have_known_letters() -> None:
-    letters = set("bhiulfdIF")
+    letters = set("bhiulfdvIF")
     for entry in native.library().entries.values():
         assert entry.signature and set(entry.signature) <= letters
 
@@ -114,17 +114,17 @@ def compile_c(tmp_path: Path, source: str) -> Path:
     ),
 )
 def test_a_foreign_library_is_refused_with_a_reason(tmp_path: Path, source: str, reason: str) -> None:
-    library, status = native._load(compile_c(tmp_path, source))
+    library, status = loading.open_library(compile_c(tmp_path, source))
     assert library is None and not status.available and reason in status.reason
 
 
 def test_a_missing_or_damaged_library_is_reported(tmp_path: Path) -> None:
-    library, status = native._load(tmp_path / "absent.so")
+    library, status = loading.open_library(tmp_path / "absent.so")
     assert library is None and status.reason == "it was never built" and status.isa == ""
-    (tmp_path / native.WHY_ABSENT).write_text("no C++ compiler\n")
-    assert native._load(tmp_path / "other.so")[1].reason == "no C++ compiler"
+    (tmp_path / loading.WHY_ABSENT).write_text("no C++ compiler\n")
+    assert loading.open_library(tmp_path / "other.so")[1].reason == "no C++ compiler"
     (tmp_path / "damaged.so").write_bytes(b"not a library")
-    assert "cannot be loaded" in native._load(tmp_path / "damaged.so")[1].reason
+    assert "cannot be loaded" in loading.open_library(tmp_path / "damaged.so")[1].reason
 
 
 def test_threads_come_from_the_runtime_torch_has_loaded() -> None:
@@ -133,4 +133,4 @@ def test_threads_come_from_the_runtime_torch_has_loaded() -> None:
     runtimes = {line.split()[-1] for line in maps.splitlines() if "libgomp" in line}
     if not runtimes:
         pytest.skip("torch has loaded no libgomp here")
-    assert len(runtimes) == 1 and native.native_status().parallel
+    assert len(runtimes) == 1 and loading.native_status().parallel

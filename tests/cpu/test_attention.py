@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.cpu_sets import portable_kernels
+from support.cpu_sets import SETS, using
 
 from tandem.backends.cpu import native
 from tandem.backends.cpu.backend import CpuBackend
@@ -190,8 +190,9 @@ def test_bits_of_other_instruction_sets(cpu: CpuBackend, op: str) -> None:
     for given in (special(cpu), arguments(cpu, 3, 64, 512, 128, 200), arguments(cpu, 2, 20, 96, 3, 5, (MXFP8, MXFP4))):
         given = with_angles(given) if op == "attn_block" else given
         own = bits(OPS[op](**given))
-        with portable_kernels():
-            assert torch.equal(bits(OPS[op](**given)), own)
+        for name in SETS:
+            with using(name):
+                assert torch.equal(bits(OPS[op](**given)), own)
 
 
 @pytest.mark.parametrize(("heads", "dim", "turned"), [(64, 512, 64), (5, 96, 6), (3, 32, 32), (33, 64, 2), (2, 64, 40)])

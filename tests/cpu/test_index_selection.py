@@ -4,7 +4,6 @@ and their bits however rows are cut and whoever runs them."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import torch
 from support import cpu_sets
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import loading
 from tandem.backends.cpu.backend import CpuBackend
 from tandem.backends.cpu.kernels import (
     aux_group_start,
@@ -27,16 +26,11 @@ from tandem.contract.cases import step_rows
 from tandem.contract.types import QFormat, QTensor, Rows
 from tandem.errors import LayoutError
 
-if not native.native_status().available:
-    pytest.skip(f"no native kernels: {native.native_status().reason}", allow_module_level=True)
+if not loading.native_status().available:
+    pytest.skip(f"no native kernels: {loading.native_status().reason}", allow_module_level=True)
 
 Tensor = torch.Tensor
 ROWS = (1, 2, 3, 15, 16, 17, 64)
-
-
-@pytest.fixture(scope="module")
-def other_sets(tmp_path_factory: pytest.TempPathFactory, repo_root: Path) -> dict[str, native.NativeLibrary]:
-    return cpu_sets.build(repo_root, tmp_path_factory.mktemp)
 
 
 def numbers(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
@@ -258,11 +252,11 @@ def compressed(width: int) -> list[Tensor]:
     return [raw(compress_update.compress_update(value, gate, state, rows, 2)), raw(state)]
 
 
-def test_instruction_sets_agree(other_sets: dict[str, native.NativeLibrary]) -> None:
+def test_instruction_sets_agree() -> None:
     want = {op: raw(call()) for op, call in calls(17).items()}
     latents, wide = compressed(70), topk_index.topk_index(hard_scores(15, 40_000, torch.float32), 700)
-    for library in other_sets.values():
-        with cpu_sets.using(library):
+    for name in cpu_sets.SETS:
+        with cpu_sets.using(name):
             assert all(torch.equal(raw(call()), want[op]) for op, call in calls(17).items())
             assert all(torch.equal(a, b) for a, b in zip(compressed(70), latents, strict=True))
             assert torch.equal(topk_index.topk_index(hard_scores(15, 40_000, torch.float32), 700), wide)

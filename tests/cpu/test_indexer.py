@@ -3,7 +3,6 @@ cut, whoever runs them and whatever the scales are."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,14 @@ import pytest
 import torch
 from support import cpu_sets
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import loading
 from tandem.backends.cpu.backend import CpuBackend
 from tandem.backends.cpu.kernels import index_query, index_scores, index_scores_at
 from tandem.contract.types import CacheKind, KVCache, KVLayout, QFormat, QTensor
 from tandem.errors import LayoutError
 
-if not native.native_status().available:
-    pytest.skip(f"no native kernels: {native.native_status().reason}", allow_module_level=True)
+if not loading.native_status().available:
+    pytest.skip(f"no native kernels: {loading.native_status().reason}", allow_module_level=True)
 
 Tensor = torch.Tensor
 VALUES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
@@ -101,11 +100,6 @@ def paged(rows: int, width: int) -> tuple[Tensor, np.ndarray]:
     return torch.from_numpy(lens), np.where(every < lens[:, None], every, -1)
 
 
-@pytest.fixture(scope="module")
-def other_sets(tmp_path_factory: pytest.TempPathFactory, repo_root: Path) -> dict[str, native.NativeLibrary]:
-    return cpu_sets.build(repo_root, tmp_path_factory.mktemp)
-
-
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize(("heads", "dim"), [(32, 128), (5, 96), (2, 32), (9, 256), (1, 1024)])
 def test_scores(kind: str, heads: int, dim: int) -> None:
@@ -145,7 +139,7 @@ def test_bits_do_not_depend_on_the_batch_or_on_threads(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SCALES)
-def test_instruction_sets_agree(other_sets: dict[str, native.NativeLibrary], kind: str) -> None:
+def test_instruction_sets_agree(kind: str) -> None:
     given, (lens, entries) = arguments([0, 0, 1, 2], 7, 96, kind), paged(4, 391)
     listed, x = torch.from_numpy(entries.astype(np.int32)), torch.randn((4, 7 * 96)).to(torch.bfloat16)
     angles = torch.randn((4, 64))
@@ -156,8 +150,8 @@ def test_instruction_sets_agree(other_sets: dict[str, native.NativeLibrary], kin
         return [bits(scores), bits(index_scores_at.index_scores_at(**given, entries=listed)), q.data, q.scale]
 
     want = results()
-    for library in other_sets.values():
-        with cpu_sets.using(library):
+    for name in cpu_sets.SETS:
+        with cpu_sets.using(name):
             assert all(torch.equal(a, b) for a, b in zip(results(), want, strict=True))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.cpu_sets import portable_kernels
+from support.cpu_sets import SETS, using
 
 from tandem.backends.cpu.backend import CpuBackend
 from tandem.backends.cpu.kernels import (
@@ -61,8 +61,9 @@ def test_every_code_with_every_scale(fmt: QFormat) -> None:
     wanted = decode_rows(data.contiguous(), scales.contiguous(), fmt).to(torch.bfloat16)
     assert torch.equal(got[1:, 0].isnan(), wanted.isnan())
     assert same(got[1:, 0].nan_to_num(0.0), wanted.nan_to_num(0.0))
-    with portable_kernels():
-        assert same(kv_load.kv_load(cache, slots), got)
+    for name in SETS:
+        with using(name):
+            assert same(kv_load.kv_load(cache, slots), got)
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -114,8 +115,9 @@ def test_rotated_values(heads: int, dim: int, turned: int, inverse: bool) -> Non
         flat = np.stack((wanted.real, wanted.imag), -1).reshape(rows, heads, turned)
         error = np.abs(got[..., dim - turned :].double().numpy() - flat)
         assert (error <= 2.0**-8 * np.abs(flat) + 2.0**-22 * np.abs(wide).max()).all()
-        with portable_kernels():
-            assert same(rope.rope(x, angles, inverse), got)
+        for name in SETS:
+            with using(name):
+                assert same(rope.rope(x, angles, inverse), got)
         assert all(same(rope.rope(x[t : t + 1], angles[t : t + 1], inverse), got[t : t + 1]) for t in range(rows))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from support.cpu_sets import portable_kernels, threads
+from support.cpu_sets import SETS, threads, using
 
 from tandem.backends.cpu import native
 from tandem.backends.cpu.backend import CpuBackend
@@ -114,12 +114,9 @@ def test_plain_rows_of_any_width(backend: CpuBackend, fmt: QFormat, depth: int) 
     check(backend.implementation("linear")(x, packed, torch.float32), x.double().numpy(), w, fmt)
 
 
-@pytest.fixture(params=["machine", "portable"])
+@pytest.fixture(params=SETS)
 def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.param == "machine":
-        yield
-        return
-    with portable_kernels():
+    with using(request.param):
         yield
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from cpu.residual_cases import ARGUMENTS, BACKEND, CALLS, MOST, ROWS, Guarded, outputs, run, same
+from support.cpu_sets import SETS, using
 from torch import Tensor
-
-from tandem.backends.cpu import native
 
 OPS = sorted(CALLS)
 
@@ -29,23 +25,6 @@ def two_threads() -> Any:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def portable(repo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> native.NativeLibrary:
-    """The version for old processors, compiled here alone."""
-    spec = importlib.util.spec_from_file_location("build_cpu", repo_root / "csrc" / "build_cpu.py")
-    assert spec is not None and spec.loader is not None
-    build = importlib.util.module_from_spec(spec)
-    sys.modules["build_cpu"] = build
-    spec.loader.exec_module(build)
-    compiler, path = build.find_compiler(), tmp_path_factory.mktemp("portable") / "portable.so"
-    if compiler is None:
-        pytest.skip("no C++ compiler to build the portable version with")
-    assert build.compile_library(path, compiler, ["portable"]) == ""
-    library, _ = native._load(path)
-    assert library is not None and library.isa == "portable"
-    return library
 
 
 def pick(arrays: list[Tensor], index: Any) -> list[Tensor]:
@@ -78,12 +57,11 @@ def test_rows_beyond_a_group(name: str, whole: dict[str, list[Tensor]], two_thre
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_portable_build_gives_the_same_bits(
-    name: str, whole: dict[str, list[Tensor]], portable: native.NativeLibrary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(native, "library", lambda: portable)
-    for rows in (1, 17, MOST):
-        assert same(run(name, slice(0, rows)), pick(whole[name], slice(0, rows)))
+@pytest.mark.parametrize("isa", SETS)
+def test_every_instruction_set_gives_the_same_bits(name: str, isa: str, whole: dict[str, list[Tensor]]) -> None:
+    with using(isa):
+        for rows in (1, 17, MOST):
+            assert same(run(name, slice(0, rows)), pick(whole[name], slice(0, rows)))
 
 
 @pytest.mark.parametrize("name", OPS)
