@@ -59,16 +59,17 @@ TANDEM_INLINE float inverse_of(uint8_t scale) {
 
 // The same in lanes.
 TANDEM_INLINE VecU32 encode_e4m3(const Vec &v) {
-  const VecU32 bits = (VecU32)v, sign = (bits >> 24) & 0x80u, top = VecU32{} + bits_of(kE4m3Max);
-  const VecU32 magnitude = bits & kMagnitude, b = magnitude < top ? magnitude : top;
+  const VecU32 bits = (VecU32)v, sign = (bits >> 24) & 0x80u;
+  const VecU32 top = VecU32{} + bits_of(kE4m3Max);
+  const VecU32 magnitude = bits & kMagnitude, b = where_above(magnitude, top, top, magnitude);
   const VecU32 normal = ((b + 0x7ffffu + ((b >> 20) & 1u)) >> 20) - (120u << 3);
   const VecU32 subnormal = (VecU32)((Vec)b + 16384.0f) - bits_of(16384.0f);
-  return sign | (b < bits_of(0.015625f) ? subnormal : normal);
+  return sign | where_above(VecU32{} + bits_of(0.015625f), b, subnormal, normal);
 }
 
 TANDEM_INLINE uint32_t max_magnitude(const Vec &a, const Vec &b) {
   const VecU32 x = (VecU32)a & kMagnitude, y = (VecU32)b & kMagnitude;
-  return tree_max(x > y ? x : y);
+  return tree_max(where_above(x, y, x, y));
 }
 
 // The 32 codes of a group; returns its scale.
@@ -101,11 +102,11 @@ TANDEM_INLINE void encode_mxfp8(const X *x, int64_t n, uint8_t *codes, uint8_t *
 // before.
 TANDEM_INLINE void encode_e2m1(const Vec &v, uint8_t *packed) {
   const VecU32 bits = (VecU32)v, magnitude = bits & kMagnitude, top = VecU32{} + bits_of(6.0f);
-  const VecU32 b = magnitude < top ? magnitude : top;
+  const VecU32 b = where_above(magnitude, top, top, magnitude);
   const VecU32 normal = ((b + 0x1fffffu + ((b >> 22) & 1u)) >> 22) - (126u << 1);
   const VecU32 subnormal = (VecU32)((Vec)b + 0x1p22f) - bits_of(0x1p22f);
-  const VecU32 code = b < bits_of(1.0f) ? subnormal : normal;
-  store_nibbles(packed, code | (code != 0u ? (bits >> 28) & 8u : VecU32{}));
+  const VecU32 code = where_above(VecU32{} + bits_of(1.0f), b, subnormal, normal);
+  store_nibbles(packed, where_above(code, 0u, code | ((bits >> 28) & 8u), code));
 }
 
 // e2m1 codes of n values (a multiple of 32), two a byte, a ue8m0 scale for every 32.

@@ -111,9 +111,10 @@ TANDEM_INLINE void collapse_columns(const uint16_t *trunk, const float *pre, uin
 template <int R, int C>
 TANDEM_INLINE void project_tile(const uint16_t *x, const float *fn, int64_t width, int64_t begin,
                                 int64_t end, int64_t ahead, float *partial, int64_t stride) {
-  Vec sums[R][C];
+  Sum sums[R][C];
   unrolled<R>([&](auto r) TANDEM_BODY {
-    unrolled<C>([&](auto c) TANDEM_BODY { sums[r][c] = load(partial + r * stride + c * kLanes); });
+    unrolled<C>([&](auto c)
+                    TANDEM_BODY { sums[r][c] = Sum(load(partial + r * stride + c * kLanes)); });
   });
   for (int64_t k = begin; k + kLanes <= end; k += kLanes) {
     Vec rows[R];
@@ -126,7 +127,8 @@ TANDEM_INLINE void project_tile(const uint16_t *x, const float *fn, int64_t widt
     });
   }
   unrolled<R>([&](auto r) TANDEM_BODY {
-    unrolled<C>([&](auto c) TANDEM_BODY { store(partial + r * stride + c * kLanes, sums[r][c]); });
+    unrolled<C>([&](auto c)
+                    TANDEM_BODY { store(partial + r * stride + c * kLanes, sums[r][c].value()); });
   });
 }
 
@@ -134,14 +136,14 @@ TANDEM_INLINE void project_tile(const uint16_t *x, const float *fn, int64_t widt
 template <int R>
 TANDEM_INLINE void square_tile(const uint16_t *x, int64_t width, int64_t begin, int64_t end,
                                float *partial, int64_t stride) {
-  Vec sums[R];
-  unrolled<R>([&](auto r) TANDEM_BODY { sums[r] = load(partial + r * stride); });
+  Sum sums[R];
+  unrolled<R>([&](auto r) TANDEM_BODY { sums[r] = Sum(load(partial + r * stride)); });
   for (int64_t k = begin; k + kLanes <= end; k += kLanes)
     unrolled<R>([&](auto r) TANDEM_BODY {
       const Vec v = load(x + r * width + k);
       sums[r] += v * v;
     });
-  unrolled<R>([&](auto r) TANDEM_BODY { store(partial + r * stride, sums[r]); });
+  unrolled<R>([&](auto r) TANDEM_BODY { store(partial + r * stride, sums[r].value()); });
 }
 
 // The last step of a row's stream, of less than 16 columns, for all its sums.

@@ -57,9 +57,9 @@ TANDEM_INLINE void mix_row(const StreamPass &pass, const Mixing &mixing, int64_t
   const float *partial = pass.partial + place * pass.blocks() * size;
   float dots[kMaxMixes + 1];
   for (int64_t c = 0; c <= mixes; ++c) {
-    Vec sum = load(partial + c * kLanes);
+    Sum sum(load(partial + c * kLanes));
     for (int64_t b = 1; b < pass.blocks(); ++b) sum += load(partial + b * size + c * kLanes);
-    dots[c] = tree_sum(sum);
+    dots[c] = tree_sum(sum.value());
   }
   const float factor = inverse_root(dots[mixes], m * pass.H, mixing.norm_eps);
   const float *base = mixing.base, *scale = mixing.scale;

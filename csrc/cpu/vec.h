@@ -88,6 +88,29 @@ TANDEM_INLINE uint16_t narrow(float v) {
   return static_cast<uint16_t>(v != v ? (b >> 16) | 0x40u : rounded);
 }
 
+// x where v is NaN, else y, and x where a > b, else y, by lanes; a and b below 2^31. Without
+// AVX-512 compilers compare vectors of this width one element after the other.
+TANDEM_INLINE VecU32 where_above(const VecU32 &a, const VecU32 &b, const VecU32 &x,
+                                 const VecU32 &y) {
+#if defined(__AVX512F__)
+  return a > b ? x : y;
+#else
+  return y ^ ((x ^ y) & (VecU32)((VecI32)(b - a) >> 31));
+#endif
+}
+
+TANDEM_INLINE VecU32 where_above(const VecU32 &a, uint32_t b, const VecU32 &x, const VecU32 &y) {
+  return where_above(a, VecU32{} + b, x, y);
+}
+
+TANDEM_INLINE VecU32 where_nan(const Vec &v, const VecU32 &x, const VecU32 &y) {
+#if defined(__AVX512F__)
+  return v != v ? x : y;
+#else
+  return where_above((VecU32)v & 0x7fffffffu, 0x7f800000u, x, y);
+#endif
+}
+
 TANDEM_INLINE Vec splat(float v) { return Vec{} + v; }
 
 TANDEM_INLINE Vec load(const float *p) {
@@ -107,10 +130,39 @@ TANDEM_INLINE void store(float *p, const Vec &v) { std::memcpy(p, &v, sizeof v);
 TANDEM_INLINE void store(uint16_t *p, const Vec &v) {
   const VecU32 b = (VecU32)v;
   const VecU32 rounded = (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
-  const VecU32 bits = v != v ? (b >> 16) | 0x40u : rounded;
+  const VecU32 bits = where_nan(v, (b >> 16) | 0x40u, rounded);
   const VecU16 h = low_halves(bits);
   std::memcpy(p, &h, sizeof h);
 }
+
+// A sum that a loop carries on. Where a vector is several registers, compilers keep it in memory
+// from step to step, but not its parts.
+struct Sum {
+#if defined(__AVX512F__)
+  static constexpr int kParts = 1;
+#elif defined(__AVX__)
+  static constexpr int kParts = 2;
+#else
+  static constexpr int kParts = 4;
+#endif
+  typedef float Part __attribute__((vector_size(kLanes / kParts * sizeof(float))));
+  Part parts[kParts];
+
+  TANDEM_INLINE Sum() : Sum(Vec{}) {}
+  TANDEM_INLINE explicit Sum(const Vec &v) { std::memcpy(parts, &v, sizeof v); }
+
+  TANDEM_INLINE void operator+=(const Vec &v) {
+    Part more[kParts];
+    std::memcpy(more, &v, sizeof v);
+    unrolled<kParts>([&](auto i) TANDEM_BODY { parts[i] += more[i]; });
+  }
+
+  TANDEM_INLINE Vec value() const {
+    Vec v;
+    std::memcpy(&v, parts, sizeof v);
+    return v;
+  }
+};
 
 // The last, incomplete step of a row: missing elements count as zero.
 template <typename T>
@@ -167,11 +219,11 @@ TANDEM_INLINE void store_nibbles(uint8_t *p, const VecU32 &v) {
 // Sum of f(v) over a row of n, in 16 lanes: lane l adds l, l + 16, ... in order, then `tree_sum`.
 template <typename T, typename F>
 TANDEM_INLINE float row_sum(const T *x, int64_t n, const F &f) {
-  Vec sum = {};
+  Sum sum;
   const int64_t body = n / kLanes * kLanes;
   for (int64_t k = 0; k < body; k += kLanes) sum += f(load(x + k));
   if (body < n) sum += f(load_part(x + body, n - body));  // f(0) must be 0
-  return tree_sum(sum);
+  return tree_sum(sum.value());
 }
 
 // y = f(vector, index of its first element) over a row of n.

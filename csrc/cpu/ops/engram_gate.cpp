@@ -17,7 +17,7 @@ namespace tandem::TANDEM_ISA::ops::engram_gate {
 
 TANDEM_INLINE float gate_of(const uint16_t *h, const uint16_t *key, const float *qk, int64_t H,
                             float eps) {
-  Vec dot = {}, of_h = {}, of_key = {};
+  Sum dot, of_h, of_key;
   each_step(0, H, [&](int64_t k, auto step) TANDEM_BODY {
     const Vec a = load_some(h + k, step), b = load_some(key + k, step);
     dot += a * load_some(qk + k, step) * b;
@@ -25,8 +25,8 @@ TANDEM_INLINE float gate_of(const uint16_t *h, const uint16_t *key, const float 
     of_key += b * b;
   });
   const float inverse_width = static_cast<float>(1.0 / std::sqrt(static_cast<double>(H)));
-  const float s = tree_sum(dot) * inverse_root(tree_sum(of_h), H, eps) *
-                  inverse_root(tree_sum(of_key), H, eps) * inverse_width;
+  const float s = tree_sum(dot.value()) * inverse_root(tree_sum(of_h.value()), H, eps) *
+                  inverse_root(tree_sum(of_key.value()), H, eps) * inverse_width;
   const float size = float_of(bits_of(s) & kMagnitude);
   const float root = std::sqrt(size < 1e-6f ? 1e-6f : size);  // NaN stays
   return sigmoid(float_of(bits_of(root) | (bits_of(s) & ~kMagnitude)));

@@ -13,9 +13,9 @@ int32_t run(const uint16_t *trunk, uint16_t *x, int64_t T, int64_t m, int64_t H)
     for (int64_t t = begin; t < end; ++t)
       each_step(0, H, [&](int64_t k, auto step) TANDEM_BODY {
         const uint16_t *row = trunk + t * m * H + k;
-        Vec sum = load_some(row, step);
+        Sum sum(load_some(row, step));
         for (int64_t i = 1; i < m; ++i) sum += load_some(row + i * H, step);
-        store_some(x + t * H + k, sum / static_cast<float>(m), step);
+        store_some(x + t * H + k, sum.value() / static_cast<float>(m), step);
       });
   });
   return TANDEM_OK;
