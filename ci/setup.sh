@@ -27,7 +27,7 @@ echo "==> installing pinned dependencies (about 1 GB, a minute or two the first 
 "${pip[@]}" setuptools
 "${pip[@]}" --no-build-isolation --editable '.[test,train]'
 .venv/bin/python - <<'PY'
-from tandem.backends.cpu.native import native_status
+from tandem.backends.cpu.loading import native_status
 
 status = native_status()
 print(f"==> native kernels: {status.isa}" if status.available else f"==> no native kernels: {status.reason}")

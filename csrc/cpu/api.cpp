@@ -22,6 +22,8 @@ const char *status_string(int32_t status) {
       return "ok";
     case TANDEM_NULL_POINTER:
       return "a pointer is NULL that may not be";
+    case TANDEM_MISALIGNED:
+      return "a pointer is not aligned as the library needs it";
     case TANDEM_BAD_SHAPE:
       return "a dimension is negative, zero or not a multiple of the group size";
     case TANDEM_BAD_VALUE:

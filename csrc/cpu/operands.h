@@ -117,6 +117,34 @@ TANDEM_INLINE Scale chunk_scale(const uint8_t *codes) {
   return _mm512_slli_epi16(_mm512_cvtepu8_epi16(_mm256_min_epu8(less, most)), 7);
 }
 
+// Scales of up to 16 chunks of a row, ready to be looked up: what chunk_scale gives, by its bytes.
+struct RowScales {
+  __m512i low, high;
+};
+
+TANDEM_INLINE RowScales row_scales(const uint8_t *codes, int64_t count) {
+  const __mmask64 there = count < 64 ? (uint64_t{1} << count) - 1 : ~uint64_t{0};
+  const __m512i all = _mm512_maskz_loadu_epi8(there, codes);
+  const __m512i less = _mm512_subs_epu8(_mm512_set1_epi8(static_cast<char>(kMostScale)), all);
+  const __m512i most = _mm512_set1_epi8(static_cast<char>(kMostScale - kLeastScale));
+  const __m512i bounded = _mm512_min_epu8(less, most);
+  const __m512i one = _mm512_set1_epi8(1), half = _mm512_set1_epi8(0x7f);
+  return {_mm512_slli_epi16(_mm512_and_si512(bounded, one), 7),
+          _mm512_and_si512(_mm512_srli_epi16(bounded, 1), half)};
+}
+
+TANDEM_INLINE Scale scale_at(const RowScales &scales, int64_t chunk) {
+  alignas(64) static constexpr struct Places {
+    uint8_t bytes[16][64] = {};
+    constexpr Places() {
+      for (int c = 0; c < 16; ++c)
+        for (int i = 0; i < 64; ++i)
+          bytes[c][i] = static_cast<uint8_t>(4 * c + i / 16 + (i % 2 ? 64 : 0));
+    }
+  } kPlaces;
+  return _mm512_permutex2var_epi8(scales.low, _mm512_load_si512(kPlaces.bytes[chunk]), scales.high);
+}
+
 // e4m3 values times scales: zeros and NaN stay. Taking 1 away puts zeros above the other
 // magnitudes.
 TANDEM_INLINE Step scaled_fp8(const Step &s, const Scale &scale) {
@@ -138,6 +166,20 @@ TANDEM_INLINE Scale chunk_scale(const uint8_t *codes) {
   const VecU32 code = ((VecU32{} + four) >> kShifts) & 0xffu;
   const VecU32 low = (VecU32)(code < kLeastScale);
   return (Vec)(((low & kLeastScale) | (~low & code)) << 23);
+}
+
+struct RowScales {
+  const uint8_t *codes;
+  int64_t count;
+};
+
+TANDEM_INLINE RowScales row_scales(const uint8_t *codes, int64_t count) { return {codes, count}; }
+
+TANDEM_INLINE Scale scale_at(const RowScales &scales, int64_t chunk) {
+  uint8_t four[4] = {};
+  const int64_t left = scales.count - 4 * chunk;
+  std::memcpy(four, scales.codes + 4 * chunk, static_cast<size_t>(left < 4 ? left : 4));
+  return chunk_scale(four);
 }
 
 TANDEM_INLINE Step scaled_fp8(const Step &s, const Scale &scale) {

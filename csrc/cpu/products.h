@@ -15,9 +15,9 @@
 
 namespace tandem::TANDEM_ISA {
 
-constexpr int64_t kSumBlock = 2048;    // elements of K
-constexpr int64_t kRowBlock = 128;  // rows of x that share a decoded panel of weights
-constexpr int64_t kScaleRows = 32;  // rows of an fp8 scale block
+constexpr int64_t kSumBlock = 2048;  // elements of K
+constexpr int64_t kRowBlock = 128;   // rows of x that share a decoded panel of weights
+constexpr int64_t kScaleRows = 32;   // rows of an fp8 scale block
 
 // One product; several of them share a call.
 struct Product {
@@ -71,7 +71,7 @@ TANDEM_INLINE const uint8_t *whole(const uint8_t *codes, int64_t left, uint8_t *
 // Four steps of a row of weights from element k, of which `left` are in the row. fp4 values get
 // their scales, the others are as stored.
 template <int64_t Format>
-TANDEM_INLINE void chunk_of(const uint8_t *row, const uint8_t *scales, int64_t k, int64_t left,
+TANDEM_INLINE void chunk_of(const uint8_t *row, const RowScales &scales, int64_t k, int64_t left,
                             Step *w) {
   if constexpr (Format == TANDEM_BF16) {
     uint8_t room[4 * 64];
@@ -84,24 +84,37 @@ TANDEM_INLINE void chunk_of(const uint8_t *row, const uint8_t *scales, int64_t k
     decode_fp8(codes, w);
     decode_fp8(codes + 64, w + 2);
   } else {
-    uint8_t room[64], tail[4];
-    const Scale scale = chunk_scale(whole<4>(scales + k / 32, left / 32, tail));
-    decode_fp4(whole<64>(row + k / 2, left / 2, room), scale, w);
+    uint8_t room[64];
+    decode_fp4(whole<64>(row + k / 2, left / 2, room), scale_at(scales, k / kChunk), w);
   }
 }
+
+// Bytes of a chunk, and how far ahead the next ones are fetched: rows are short, so that the
+// processor's own fetching, which begins anew with each of them, is late.
+template <int64_t Format>
+constexpr int64_t kChunkBytes = Format == TANDEM_BF16    ? 2 * kChunk
+                                : Format == TANDEM_MXFP4 ? kChunk / 2
+                                                         : kChunk;
+constexpr int64_t kFetchAhead = 8192;
 
 // Sums of a block of K for R rows of weights, lanes not yet added.
 template <int R, int64_t Format>
 TANDEM_INLINE void block_lanes(const Item *x, const uint8_t *const *rows,
                                const uint8_t *const *scales, int64_t size, Vec *sums) {
-  const auto chunk = [&](int64_t k, int64_t left) {
+  RowScales row[R];
+  for (int r = 0; r < R; ++r) {
+    sums[r] = Vec{};
+    if (Format == TANDEM_MXFP4) row[r] = row_scales(scales[r], size / 32);
+  }
+  const auto chunk = [&](int64_t k, int64_t left) TANDEM_BODY {
     for (int r = 0; r < R; ++r) {
+      const uint8_t *next = rows[r] + k / kChunk * kChunkBytes<Format> + kFetchAhead;
+      for (int64_t b = 0; b < kChunkBytes<Format>; b += 64) __builtin_prefetch(next + b, 0, 0);
       Step w[4];
-      chunk_of<Format>(rows[r], scales[r], k, left, w);
+      chunk_of<Format>(rows[r], row[r], k, left, w);
       for (int s = 0; s < 4; ++s) sums[r] = dot(sums[r], w[s], load_step(x + k + s * kStep));
     }
   };
-  for (int r = 0; r < R; ++r) sums[r] = Vec{};
   int64_t k = 0;
   for (; k + kChunk <= size; k += kChunk) chunk(k, kChunk);
   if (k < size) chunk(k, size - k);
@@ -146,7 +159,8 @@ TANDEM_INLINE void one_row(const Shape &shape, const Product &p, int64_t begin, 
       x = scaled_x;
     }
     float *out = totals - begin;
-    const int64_t n = columns<4, Format>(shape, p, x, k0, size, begin, end, out);
+    constexpr int kMany = Format == TANDEM_MXFP4 ? 4 : 8;  // as many as registers hold
+    const int64_t n = columns<kMany, Format>(shape, p, x, k0, size, begin, end, out);
     columns<1, Format>(shape, p, x, k0, size, n, end, out);
   }
   for (int64_t n = begin; n < end; ++n) put(shape, p, 0, n, totals[n - begin]);
@@ -170,21 +184,23 @@ struct Panel {
 template <int64_t Format>
 TANDEM_INLINE void decode_row(const Shape &shape, const Product &p, int64_t column, int64_t k0,
                               int64_t size, Item *out) {
-  const uint8_t *codes = p.codes + column * shape.row_bytes();
   const int64_t scale_row = Format == TANDEM_FP8_BLOCK32 ? column / kScaleRows : column;
-  const uint8_t *scales = p.scales + scale_row * shape.scale_columns();
-  const auto chunk = [&](int64_t k, int64_t left) {
+  const uint8_t *scales = p.scales + scale_row * shape.scale_columns() + k0 / kStep;
+  const uint8_t *codes = p.codes + column * shape.row_bytes() + k0 / kChunk * kChunkBytes<Format>;
+  RowScales row{};
+  if (Format == TANDEM_MXFP4) row = row_scales(scales, size / 32);
+  const auto chunk = [&](int64_t k, int64_t left) TANDEM_BODY {
     Step w[4];
-    chunk_of<Format>(codes, scales, k, left, w);
+    chunk_of<Format>(codes, row, k, left, w);
     for (int s = 0; s < 4; ++s) {
       if (Format == TANDEM_FP8_BLOCK32 && s * kStep < left)
         w[s] = scaled_fp8(w[s], block_scale(scales[k / kStep + s]));
-      store_step(out + (k - k0) + s * kStep, w[s]);
+      store_step(out + k + s * kStep, w[s]);
     }
   };
-  int64_t k = k0;
-  for (; k + kChunk <= k0 + size; k += kChunk) chunk(k, kChunk);
-  if (k < k0 + size) chunk(k, k0 + size - k);
+  int64_t k = 0;
+  for (; k + kChunk <= size; k += kChunk) chunk(k, kChunk);
+  if (k < size) chunk(k, size - k);
 }
 
 // R rows of x times the panel: adds to their sums. Lanes are taken by registers, so that the sums

@@ -60,10 +60,11 @@ extern "C" {
 enum {
   TANDEM_OK = 0,
   TANDEM_NULL_POINTER = 1, /* a pointer is NULL that may not be */
-  TANDEM_BAD_SHAPE = 2,    /* a dimension is negative, zero where it may not be, or not a multiple
+  TANDEM_MISALIGNED = 2,   /* a pointer is not aligned as the library needs it */
+  TANDEM_BAD_SHAPE = 3,    /* a dimension is negative, zero where it may not be, or not a multiple
                               of the group size */
-  TANDEM_BAD_VALUE = 3,    /* a scalar argument is outside its range */
-  TANDEM_BAD_INDEX = 4     /* an index in an array is out of range */
+  TANDEM_BAD_VALUE = 4,    /* a scalar argument is outside its range */
+  TANDEM_BAD_INDEX = 5     /* an index in an array is out of range */
 };
 
 /* Number formats where an entry takes one as an argument. */

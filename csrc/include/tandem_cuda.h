@@ -47,9 +47,6 @@ enum {
   TANDEM_LAUNCH_FAILED = 20    /* the driver refused a launch */
 };
 
-/* Operand formats beside TANDEM_BF16 and TANDEM_F32. */
-enum { TANDEM_MXFP8 = 2, TANDEM_MXFP4 = 3 };
-
 /* A kernel for tables: its tile (outputs x tokens, depth of a step), the multiprocessors that share
  * one, shared memory of a block, and which products it is for. */
 typedef struct tandem_cuda_kernel {

@@ -76,7 +76,7 @@ class Recorder:
         self.padding = 0  # padding rows to add to each step
         self._runner, self._rows, self._hidden, self._logits = engine._parts.runner, None, None, None
         self.model, self.builder = self._runner.model, self._runner.builder
-        self._build, self._forward, self._head = self.builder.build, self.model.forward, self.model.logits
+        self._build, self._head = self.builder.build, self.model.logits
         self._runner.model = self  # type: ignore[assignment]
         self._runner.builder = self  # type: ignore[assignment]
         engine._parts.runner = self  # type: ignore[assignment]
@@ -89,6 +89,7 @@ class Recorder:
     def launch(self, plan: StepPlan, live: Mapping[int, LiveRequest]) -> StepHandle:
         self._logits = None
         handle = self._runner.launch(plan, live)
+        self._hidden = handle.forward.result().hidden
         self.plans.append(plan)
         first = plan.row_ends - plan.num_rows
         positions, alive = self._rows.positions.numpy().copy(), (self._rows.slot >= 0).numpy()
@@ -123,8 +124,7 @@ class Recorder:
         self.model.remember(rows)
 
     def forward(self, step: StepInput) -> torch.Tensor:
-        self._hidden = self._forward(step)
-        return self._hidden
+        return self.model.forward(step)
 
     def logits(self, hidden: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         found = self._head(hidden, index)

@@ -19,7 +19,7 @@ from oracle.model import State, Step
 
 from tandem.backends.cpu.backend import CpuBackend
 from tandem.config import load_config
-from tandem.contract.opspec import OpFunction
+from tandem.contract.opspec import OP_TABLE, OpFunction
 from tandem.engine.assembly import assemble
 from tandem.engine.engine import Engine
 from tandem.engine.outputs import LiveRequest, RequestOutput
@@ -32,6 +32,7 @@ from tandem.sampling.params import SamplingParams
 Tensor = torch.Tensor
 Wrap = Callable[[OpFunction], OpFunction]
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
+_SEEN_INSIDE = {"hc_collapse", "hc_mix"}  # parts of the ops that cross from one sub-layer to the next
 
 
 @dataclass
@@ -66,14 +67,18 @@ class WatchingBackend(CpuBackend):
     Args:
         use_native: whether native kernels run where they are built.
         wraps: replacements of bound ops, by op name, applied before watching.
-        composites: ops for which the CPU backend's own implementation is not used.
+        composites: ops for which the CPU backend's own implementation is not used, beside those that consist of ops
+            that are watched or replaced.
     """
 
     def __init__(
         self, use_native: bool = True, wraps: Mapping[str, Wrap] | None = None, composites: Sequence[str] = ()
     ) -> None:
         super().__init__(use_native)
-        self._wraps, self._composites = wraps or {}, frozenset(composites)
+        self._wraps = wraps or {}
+        parts = _SEEN_INSIDE | set(self._wraps)
+        fused = (op for op, spec in OP_TABLE.items() if not parts.isdisjoint(spec.parts))
+        self._composites = frozenset((*composites, *fused))
         self.seen = Seen()
         self._depth = 0
 

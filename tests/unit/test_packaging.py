@@ -115,7 +115,7 @@ def test_wheel_tag_and_metadata(wheel: Path) -> None:
         ({"CXX": "false"}, "the C++ compiler false failed"),
     ),
 )
-def test_without_a_compiler_the_install_is_composite_only_and_says_so(
+def test_without_a_compiler_the_kernels_are_missing_and_nothing_replaces_them_unasked(
     repo_root: Path, tmp_path: Path, environment: dict[str, str], reason: str
 ) -> None:
     wheel = build_wheel(copy_sources(repo_root, tmp_path / "source"), **environment)
@@ -126,16 +126,25 @@ def test_without_a_compiler_the_install_is_composite_only_and_says_so(
     program = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from tandem.backends.cpu.native import native_library, native_status
+from tandem.backends.cpu.loading import native_status
+from tandem.contract.registry import open_backend
+from tandem.errors import BackendLoadError
 s = native_status()
-print(json.dumps([native_library() is None, s.available, s.reason, str(s.path)]))
+try:
+    open_backend("cpu")
+    refused = ""
+except BackendLoadError as error:
+    refused = str(error)
+plain = open_backend("cpu", {"native": False})
+print(json.dumps([refused, plain.implementation("linear") is None, s.available, s.reason, str(s.path)]))
 """
     result = subprocess.run(
         [sys.executable, "-I", "-c", program, str(tmp_path / "site")], capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    absent, available, why, path = json.loads(result.stdout)
-    assert absent and not available and reason in why
+    refused, plain, available, why, path = json.loads(result.stdout)
+    assert reason in refused and "native=false" in refused
+    assert plain and not available and reason in why
     assert path.startswith(str(tmp_path))  # the wheel's own module was asked, not the source tree's
 
 
