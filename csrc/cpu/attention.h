@@ -80,7 +80,9 @@ struct Chunk {
   // [32, D / 16, 32] bf16: sixteen channels of an entry and of the next one, side by side while
   // scores are made, then pair by pair.
   uint16_t *keys;
-  uint32_t *weights;  // f32 [64, lanes] scores, then [32, lanes] pairs of bf16 in their place
+  // f32 [64, lanes] scores, then in their place [32, 2, lanes] pairs of bf16: weights of two
+  // entries, and what is missing to them.
+  uint32_t *weights;
   float *peak, *sum;  // [lanes]
   uint32_t *count;
 

@@ -110,12 +110,11 @@ inline void make_scores(const Attention &a, const uint32_t *query, const Chunk &
   }
 }
 
-// Weights of a register of heads, rounded to bf16 in pairs of entries, with their peak and their
-// sum before rounding.
+// Weights of a register of heads in pairs of entries, each as the sum of two bf16 values, which is
+// within 2^-17 of it, with their peak and their sum.
 TANDEM_INLINE void weigh(const Attention &a, const Chunk &chunk, int64_t count, int64_t head) {
   const int64_t lanes = a.lanes();
   const float *scores = reinterpret_cast<const float *>(chunk.weights) + head;
-  uint32_t *pairs = chunk.weights + head;
   Register peak = all_lanes(-__builtin_inff()), sum = {};
   for (int64_t e = 0; e < count; ++e)
     peak = higher(load_register(scores + e * lanes) * a.scale, peak);
@@ -128,10 +127,14 @@ TANDEM_INLINE void weigh(const Attention &a, const Chunk &chunk, int64_t count, 
     sum += kept;
     return kept;
   };
-  for (int64_t e = 0; e < count; e += 2) {  // pair e / 2 replaces scores that have been read
-    const RegisterU32 low = narrow_register(weight(e)), high = narrow_register(weight(e + 1));
-    const RegisterU32 both = low | (high << 16);
-    std::memcpy(pairs + e / 2 * lanes, &both, sizeof both);
+  for (int64_t e = 0; e < count; e += 2) {  // they replace the scores of their entries
+    const Register first = weight(e), second = weight(e + 1);
+    const RegisterU32 low = narrow_register(first), high = narrow_register(second);
+    const RegisterU32 low_rest = narrow_register(first - (Register)(low << 16));
+    const RegisterU32 high_rest = narrow_register(second - (Register)(high << 16));
+    const RegisterU32 pair = low | (high << 16), rest = low_rest | (high_rest << 16);
+    std::memcpy(chunk.weights + e * lanes + head, &pair, sizeof pair);
+    std::memcpy(chunk.weights + (e + 1) * lanes + head, &rest, sizeof rest);
   }
   store_register(chunk.sum + head, sum);
 }

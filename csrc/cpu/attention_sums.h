@@ -55,7 +55,7 @@ struct Merge {
 };
 
 // out += factor * sum of weights and keys, for `Heads` heads and `Dims` registers of channels. A
-// lane adds the pairs of entries in order.
+// lane adds the pairs of entries in order, by their weights and then by what is missing to them.
 template <int Heads, int Dims>
 TANDEM_INLINE void add_sums(const uint32_t *weights, int64_t lanes, const uint16_t *keys, int64_t D,
                             int64_t pairs, const float *factors, float *out) {
@@ -64,8 +64,9 @@ TANDEM_INLINE void add_sums(const uint32_t *weights, int64_t lanes, const uint16
     Pairs key[Dims];
     for (int d = 0; d < Dims; ++d) key[d] = Pairs::load(keys + i * 2 * D + d * 2 * kRegister);
     for (int h = 0; h < Heads; ++h) {
-      const Pairs weight = Pairs::all(weights + i * lanes + h);
-      for (int d = 0; d < Dims; ++d) sums[h][d] = key[d].dot(sums[h][d], weight);
+      const Pairs weight = Pairs::all(weights + 2 * i * lanes + h);
+      const Pairs rest = Pairs::all(weights + (2 * i + 1) * lanes + h);
+      for (int d = 0; d < Dims; ++d) sums[h][d] = key[d].dot(key[d].dot(sums[h][d], weight), rest);
     }
   }
   for (int h = 0; h < Heads; ++h) {

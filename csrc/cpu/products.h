@@ -89,27 +89,35 @@ TANDEM_INLINE void chunk_of(const uint8_t *row, const RowScales &scales, int64_t
   }
 }
 
-// Bytes of a chunk, and how far ahead the next ones are fetched: rows are short, so that the
-// processor's own fetching, which begins anew with each of them, is late.
 template <int64_t Format>
 constexpr int64_t kChunkBytes = Format == TANDEM_BF16    ? 2 * kChunk
                                 : Format == TANDEM_MXFP4 ? kChunk / 2
                                                          : kChunk;
-constexpr int64_t kFetchAhead = 8192;
+
+// Fetches what comes after the rows that are worked on, in the order of memory. Rows are short and
+// several are taken at a time, which the processor's own fetching does not follow.
+struct Fetch {
+  const uint8_t *at;
+
+  TANDEM_INLINE void bytes(int64_t count) {
+    for (int64_t b = 0; b < count; b += 64) __builtin_prefetch(at + b, 0, 2);
+    at += count;
+  }
+};
 
 // Sums of a block of K for R rows of weights, lanes not yet added.
 template <int R, int64_t Format>
 TANDEM_INLINE void block_lanes(const Item *x, const uint8_t *const *rows,
-                               const uint8_t *const *scales, int64_t size, Vec *sums) {
+                               const uint8_t *const *scales, int64_t size, Fetch &fetch,
+                               Vec *sums) {
   RowScales row[R];
   for (int r = 0; r < R; ++r) {
     sums[r] = Vec{};
     if (Format == TANDEM_MXFP4) row[r] = row_scales(scales[r], size / 32);
   }
   const auto chunk = [&](int64_t k, int64_t left) TANDEM_BODY {
+    fetch.bytes(R * kChunkBytes<Format>);
     for (int r = 0; r < R; ++r) {
-      const uint8_t *next = rows[r] + k / kChunk * kChunkBytes<Format> + kFetchAhead;
-      for (int64_t b = 0; b < kChunkBytes<Format>; b += 64) __builtin_prefetch(next + b, 0, 0);
       Step w[4];
       chunk_of<Format>(rows[r], row[r], k, left, w);
       for (int s = 0; s < 4; ++s) sums[r] = dot(sums[r], w[s], load_step(x + k + s * kStep));
@@ -120,24 +128,26 @@ TANDEM_INLINE void block_lanes(const Item *x, const uint8_t *const *rows,
   if (k < size) chunk(k, size - k);
 }
 
-// Columns [begin, end) of one row, R at a time; x is already scaled where the format has blocks.
+// Columns [begin, end) of one row, R at a time, elements [first, last) of K; x from element
+// `first`, already scaled where the format has blocks. Adds to their sums; returns where it
+// stopped.
 template <int R, int64_t Format>
-TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *x, int64_t k0,
-                              int64_t size, int64_t begin, int64_t end, float *totals) {
+TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *x, int64_t first,
+                              int64_t last, int64_t begin, int64_t end, float *totals) {
   int64_t n = begin;
   for (; n + R <= end; n += R) {
-    const uint8_t *rows[R], *scales[R];
-    for (int r = 0; r < R; ++r) {
-      rows[r] = p.codes + (n + r) * shape.row_bytes() +
-                (Format == TANDEM_BF16    ? 2 * k0
-                 : Format == TANDEM_MXFP4 ? k0 / 2
-                                          : k0);
-      scales[r] = p.scales + (n + r) * shape.scale_columns() + k0 / 32;
-    }
-    Vec sums[R];
-    block_lanes<R, Format>(x, rows, scales, size, sums);
-    for (int r = 0; r < R; ++r) {
-      totals[n + r] += tree_sum(sums[r]);
+    const uint8_t *start = p.codes + n * shape.row_bytes();
+    Fetch fetch{start + R * shape.row_bytes()};
+    for (int64_t k0 = first; k0 < last; k0 += kSumBlock) {
+      const int64_t size = last - k0 < kSumBlock ? last - k0 : kSumBlock;
+      const uint8_t *rows[R], *scales[R];
+      for (int r = 0; r < R; ++r) {
+        rows[r] = start + r * shape.row_bytes() + k0 / kChunk * kChunkBytes<Format>;
+        scales[r] = p.scales + (n + r) * shape.scale_columns() + k0 / 32;
+      }
+      Vec sums[R];
+      block_lanes<R, Format>(x + (k0 - first), rows, scales, size, fetch, sums);
+      for (int r = 0; r < R; ++r) totals[n - begin + r] += tree_sum(sums[r]);
     }
   }
   return n;
@@ -146,22 +156,24 @@ TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *
 // Columns [begin, end), at most 32 that share fp8 scales, of the one row of a product.
 template <int64_t Format>
 TANDEM_INLINE void one_row(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
+  constexpr int kMany = Format == TANDEM_MXFP4 ? 4 : 8;  // as many as registers hold
+  constexpr int64_t kSpan = 4 * kSumBlock;               // elements that are scaled at a time
   float totals[kScaleRows] = {};
-  alignas(64) Item scaled_x[kSumBlock];
-  for (int64_t k0 = 0; k0 < shape.K; k0 += kSumBlock) {
-    const int64_t size = shape.K - k0 < kSumBlock ? shape.K - k0 : kSumBlock;
-    const Item *x = p.x + k0;
+  alignas(64) Item scaled_x[kSpan];
+  for (int64_t first = 0; first < shape.K; first += kSpan) {
+    const int64_t last = shape.K - first < kSpan ? shape.K : first + kSpan;
+    const Item *x = p.x + first;
     if (Format == TANDEM_FP8_BLOCK32) {
-      const uint8_t *scales = p.scales + begin / kScaleRows * shape.scale_columns() + k0 / 32;
-      for (int64_t k = 0; k < (size + kChunk - 1) / kChunk * kChunk; k += kStep)
+      const uint8_t *scales = p.scales + begin / kScaleRows * shape.scale_columns() + first / 32;
+      for (int64_t k = 0; k < (last - first + kChunk - 1) / kChunk * kChunk; k += kStep) {
+        const bool there = k < last - first;
         store_step(scaled_x + k,
-                   k < size ? scaled(load_step(x + k), weight_scale(scales[k / 32])) : Step{});
+                   there ? scaled(load_step(x + k), weight_scale(scales[k / 32])) : Step{});
+      }
       x = scaled_x;
     }
-    float *out = totals - begin;
-    constexpr int kMany = Format == TANDEM_MXFP4 ? 4 : 8;  // as many as registers hold
-    const int64_t n = columns<kMany, Format>(shape, p, x, k0, size, begin, end, out);
-    columns<1, Format>(shape, p, x, k0, size, n, end, out);
+    const int64_t n = columns<kMany, Format>(shape, p, x, first, last, begin, end, totals);
+    columns<1, Format>(shape, p, x, first, last, n, end, totals + (n - begin));
   }
   for (int64_t n = begin; n < end; ++n) put(shape, p, 0, n, totals[n - begin]);
 }

@@ -76,9 +76,7 @@ class WatchingBackend(CpuBackend):
     ) -> None:
         super().__init__(use_native)
         self._wraps = wraps or {}
-        parts = _SEEN_INSIDE | set(self._wraps)
-        fused = (op for op, spec in OP_TABLE.items() if not parts.isdisjoint(spec.parts))
-        self._composites = frozenset((*composites, *fused))
+        self._composites = frozenset(composites) | made_of(_SEEN_INSIDE | set(self._wraps))
         self.seen = Seen()
         self._depth = 0
 
@@ -98,6 +96,14 @@ class WatchingBackend(CpuBackend):
             return result
 
         return watched
+
+
+def made_of(ops: set[str]) -> set[str]:
+    """Ops that consist of these, directly or through others."""
+    found: set[str] = set()
+    while more := {op for op, spec in OP_TABLE.items() if not (ops | found).isdisjoint(spec.parts)} - found:
+        found |= more
+    return found
 
 
 @dataclass(frozen=True)
