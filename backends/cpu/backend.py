@@ -41,6 +41,7 @@ class CpuBackend(CanonicalCaches):
         import torch
 
         from tandem.backends.cpu import kernels, memory, native
+        from tandem.backends.cpu.records import ALLOWS
 
         self.device = torch.device("cpu")
         self._library = native.library() if use_native else None
@@ -51,7 +52,7 @@ class CpuBackend(CanonicalCaches):
         self._caps = Capabilities(
             contract=CONTRACT_VERSION,
             formats=frozenset(f.value for f in QFormat),
-            ops=records(self._ops, {}, {}),
+            ops=records(self._ops, ALLOWS, {}),
             batch_invariant=True,
             # Who wraps ops wants to see every call.
             graphs=use_native and type(self).wrap_op is Backend.wrap_op,

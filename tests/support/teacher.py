@@ -76,7 +76,7 @@ class WatchingBackend(CpuBackend):
     ) -> None:
         super().__init__(use_native)
         self._wraps = wraps or {}
-        self._composites = frozenset(composites) | made_of(_SEEN_INSIDE | set(self._wraps))
+        self._composites = frozenset(composites) | made_of(_SEEN_INSIDE | set(self._wraps) | set(composites))
         self.seen = Seen()
         self._depth = 0
 

@@ -10,6 +10,7 @@ from tandem.contract.types import HcMix, HcWeights, QFormat
 from tandem.errors import LayoutError
 
 Tensor = torch.Tensor
+MOST_STREAMS = 8  # kMaxStreams of csrc/cpu/hyper.h
 BLOCK, GROUP_ROWS, LANES = 512, 64, 16  # columns and rows that sums are kept of, and lanes of a sum
 
 
