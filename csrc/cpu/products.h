@@ -10,6 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "dots.h"
 #include "operands.h"
 #include "parallel.h"
 
@@ -57,7 +58,23 @@ TANDEM_INLINE void put(const Shape &shape, const Product &p, int64_t row, int64_
     reinterpret_cast<uint16_t *>(p.y)[place] = narrow(sum);
 }
 
-// ---- one row: weights go from memory through registers -------------------------------------
+// totals += tree_sum of each vector, four at a time where lanes are one register.
+template <int Count>
+TANDEM_INLINE void add_tree_sums(const Vec *sums, float *totals) {
+  if constexpr (Count % 4 == 0 && kRegister == kLanes) {
+    for (int i = 0; i < Count; i += 4) {
+      float four[kLanes];
+      store(four, tree_sums(sums + i));
+      for (int j = 0; j < 4; ++j) totals[i + j] += four[j];
+    }
+  } else {
+    for (int i = 0; i < Count; ++i) totals[i] += tree_sum(sums[i]);
+  }
+}
+
+// ---- few rows: weights go from memory through registers --------------------------------------
+
+constexpr int64_t kFewRows = 4;
 
 // Chunk k of a row of weights: the codes of its elements, copied where the row ends inside it.
 template <int64_t Bytes>
@@ -105,14 +122,14 @@ struct Fetch {
   }
 };
 
-// Sums of a block of K for R rows of weights, lanes not yet added.
-template <int R, int64_t Format>
-TANDEM_INLINE void block_lanes(const Item *x, const uint8_t *const *rows,
+// Sums of a block of K for M rows of x, `stride` apart, and R rows of weights, lanes not yet added.
+template <int M, int R, int64_t Format>
+TANDEM_INLINE void block_lanes(const Item *x, int64_t stride, const uint8_t *const *rows,
                                const uint8_t *const *scales, int64_t size, Fetch &fetch,
-                               Vec *sums) {
+                               Vec (*sums)[R]) {
   RowScales row[R];
   for (int r = 0; r < R; ++r) {
-    sums[r] = Vec{};
+    for (int m = 0; m < M; ++m) sums[m][r] = Vec{};
     if (Format == TANDEM_MXFP4) row[r] = row_scales(scales[r], size / 32);
   }
   const auto chunk = [&](int64_t k, int64_t left) TANDEM_BODY {
@@ -120,7 +137,9 @@ TANDEM_INLINE void block_lanes(const Item *x, const uint8_t *const *rows,
     for (int r = 0; r < R; ++r) {
       Step w[4];
       chunk_of<Format>(rows[r], row[r], k, left, w);
-      for (int s = 0; s < 4; ++s) sums[r] = dot(sums[r], w[s], load_step(x + k + s * kStep));
+      for (int m = 0; m < M; ++m)
+        for (int s = 0; s < 4; ++s)
+          sums[m][r] = dot(sums[m][r], w[s], load_step(x + m * stride + k + s * kStep));
     }
   };
   int64_t k = 0;
@@ -128,12 +147,12 @@ TANDEM_INLINE void block_lanes(const Item *x, const uint8_t *const *rows,
   if (k < size) chunk(k, size - k);
 }
 
-// Columns [begin, end) of one row, R at a time, elements [first, last) of K; x from element
-// `first`, already scaled where the format has blocks. Adds to their sums; returns where it
-// stopped.
-template <int R, int64_t Format>
-TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *x, int64_t first,
-                              int64_t last, int64_t begin, int64_t end, float *totals) {
+// Columns [begin, end), R at a time, elements [first, last) of K; x from element `first`, already
+// scaled where the format has blocks. Adds to their sums; returns where it stopped.
+template <int M, int R, int64_t Format>
+TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *x, int64_t stride,
+                              int64_t first, int64_t last, int64_t begin, int64_t end,
+                              float (*totals)[kScaleRows]) {
   int64_t n = begin;
   for (; n + R <= end; n += R) {
     const uint8_t *start = p.codes + n * shape.row_bytes();
@@ -145,37 +164,42 @@ TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *
         rows[r] = start + r * shape.row_bytes() + k0 / kChunk * kChunkBytes<Format>;
         scales[r] = p.scales + (n + r) * shape.scale_columns() + k0 / 32;
       }
-      Vec sums[R];
-      block_lanes<R, Format>(x + (k0 - first), rows, scales, size, fetch, sums);
-      for (int r = 0; r < R; ++r) totals[n - begin + r] += tree_sum(sums[r]);
+      Vec sums[M][R];
+      block_lanes<M, R, Format>(x + (k0 - first), stride, rows, scales, size, fetch, sums);
+      for (int m = 0; m < M; ++m) add_tree_sums<R>(sums[m], totals[m] + n % kScaleRows);
     }
   }
   return n;
 }
 
-// Columns [begin, end), at most 32 that share fp8 scales, of the one row of a product.
-template <int64_t Format>
-TANDEM_INLINE void one_row(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
-  constexpr int kMany = Format == TANDEM_MXFP4 ? 4 : 8;  // as many as registers hold
-  constexpr int64_t kSpan = 4 * kSumBlock;               // elements that are scaled at a time
-  float totals[kScaleRows] = {};
-  alignas(64) Item scaled_x[kSpan];
+// Columns [begin, end), at most 32 that share fp8 scales, of M rows.
+template <int M, int64_t Format>
+TANDEM_INLINE void few_rows(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
+  // As many rows of weights as registers hold sums; each fp4 row has two for its scales, too.
+  constexpr int kMany = M > 2 ? 2 : M == 2 || Format == TANDEM_MXFP4 ? 4 : 8;
+  constexpr int64_t kSpan = (M == 1 ? 4 : 1) * kSumBlock;  // elements that are scaled at a time
+  float totals[M][kScaleRows] = {};
+  alignas(64) Item scaled_x[M][kSpan + kStep];
   for (int64_t first = 0; first < shape.K; first += kSpan) {
     const int64_t last = shape.K - first < kSpan ? shape.K : first + kSpan;
     const Item *x = p.x + first;
+    int64_t stride = shape.stride();
     if (Format == TANDEM_FP8_BLOCK32) {
       const uint8_t *scales = p.scales + begin / kScaleRows * shape.scale_columns() + first / 32;
       for (int64_t k = 0; k < (last - first + kChunk - 1) / kChunk * kChunk; k += kStep) {
-        const bool there = k < last - first;
-        store_step(scaled_x + k,
-                   there ? scaled(load_step(x + k), weight_scale(scales[k / 32])) : Step{});
+        const float scale = k < last - first ? weight_scale(scales[k / 32]) : 0.0f;
+        for (int m = 0; m < M; ++m)
+          store_step(scaled_x[m] + k, scaled(load_step(x + m * stride + k), scale));
       }
-      x = scaled_x;
+      x = scaled_x[0];
+      stride = kSpan + kStep;
     }
-    const int64_t n = columns<kMany, Format>(shape, p, x, first, last, begin, end, totals);
-    columns<1, Format>(shape, p, x, first, last, n, end, totals + (n - begin));
+    const int64_t n =
+        columns<M, kMany, Format>(shape, p, x, stride, first, last, begin, end, totals);
+    columns<M, 1, Format>(shape, p, x, stride, first, last, n, end, totals);
   }
-  for (int64_t n = begin; n < end; ++n) put(shape, p, 0, n, totals[n - begin]);
+  for (int m = 0; m < M; ++m)
+    for (int64_t n = begin; n < end; ++n) put(shape, p, m, n, totals[m][n % kScaleRows]);
 }
 
 // ---- several rows: weights are decoded once into a panel -----------------------------------
@@ -195,13 +219,14 @@ struct Panel {
 // Row `column` of the weights, `size` elements from k0, into a row of the panel, in whole chunks.
 template <int64_t Format>
 TANDEM_INLINE void decode_row(const Shape &shape, const Product &p, int64_t column, int64_t k0,
-                              int64_t size, Item *out) {
+                              int64_t size, Fetch &fetch, Item *out) {
   const int64_t scale_row = Format == TANDEM_FP8_BLOCK32 ? column / kScaleRows : column;
   const uint8_t *scales = p.scales + scale_row * shape.scale_columns() + k0 / kStep;
   const uint8_t *codes = p.codes + column * shape.row_bytes() + k0 / kChunk * kChunkBytes<Format>;
   RowScales row{};
   if (Format == TANDEM_MXFP4) row = row_scales(scales, size / 32);
   const auto chunk = [&](int64_t k, int64_t left) TANDEM_BODY {
+    fetch.bytes(kChunkBytes<Format>);
     Step w[4];
     chunk_of<Format>(codes, row, k, left, w);
     for (int s = 0; s < 4; ++s) {
@@ -234,8 +259,11 @@ TANDEM_INLINE void tile(const Item *x, int64_t stride, const Panel &panel, int64
     for (int r = 0; r < R; ++r)
       for (int c = 0; c < kColumns; ++c) store_register(lanes[r][c] + part * kRegister, sums[r][c]);
   }
-  for (int r = 0; r < R; ++r)
-    for (int c = 0; c < kColumns; ++c) totals[r][c] += tree_sum(load(lanes[r][c]));
+  for (int r = 0; r < R; ++r) {
+    Vec sums[kColumns];
+    for (int c = 0; c < kColumns; ++c) sums[c] = load(lanes[r][c]);
+    add_tree_sums<kColumns>(sums, totals[r]);
+  }
 }
 
 // `count` rows of x, from x, times the panel.
@@ -266,10 +294,11 @@ TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t be
     for (int64_t n = begin; n < end; n += kColumns) {
       const int width = static_cast<int>(end - n < kColumns ? end - n : kColumns);
       std::memset(totals, 0, static_cast<size_t>(count) * sizeof totals[0]);
+      Fetch fetch{p.codes + (n + kColumns) * shape.row_bytes()};
       for (int64_t k0 = 0; k0 < shape.K; k0 += kSumBlock) {
         const int64_t size = shape.K - k0 < kSumBlock ? shape.K - k0 : kSumBlock;
         for (int c = 0; c < kColumns; ++c)  // columns that fill the panel up are computed in vain
-          decode_row<Format>(shape, p, n + (c < width ? c : 0), k0, size, panel.values[c]);
+          decode_row<Format>(shape, p, n + (c < width ? c : 0), k0, size, fetch, panel.values[c]);
         panel_rows(p.x + row * shape.stride() + k0, shape.stride(), count, panel,
                    (size + kChunk - 1) / kChunk * kChunk, totals);
       }
@@ -281,15 +310,21 @@ TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t be
 
 // ---- sharing work over threads ---------------------------------------------------------------
 
-// One row goes through registers where a step is one; elsewhere a panel is the faster way for it
+// Few rows go through registers where a step is one; elsewhere a panel is the faster way for them
 // too.
 template <int64_t Format>
 TANDEM_INLINE void some_columns(const Shape &shape, const Product &p, int64_t begin, int64_t end,
                                 Panel &panel) {
-  if (p.rows > 1 || kRegister < kLanes)
+  if (p.rows > kFewRows || kRegister < kLanes)
     several_rows<Format>(shape, p, begin, end, panel);
+  else if (p.rows == 1)
+    few_rows<1, Format>(shape, p, begin, end);
+  else if (p.rows == 2)
+    few_rows<2, Format>(shape, p, begin, end);
+  else if (p.rows == 3)
+    few_rows<3, Format>(shape, p, begin, end);
   else
-    one_row<Format>(shape, p, begin, end);
+    few_rows<4, Format>(shape, p, begin, end);
 }
 
 // Runs `count` products; product(i) gives one. Threads share pieces of 32 columns by what they
