@@ -32,7 +32,7 @@ _ARRAYS: dict[str, frozenset[torch.dtype]] = {
     "d": frozenset({torch.float64}),
     "v": frozenset(found for found in vars(torch).values() if isinstance(found, torch.dtype)),
 }
-_NUMBERS = {"I": (int, "q"), "F": (float, "d")}
+_NUMBERS: dict[str, tuple[tuple[type, ...], str]] = {"I": ((int,), "q"), "F": ((int, float), "d")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,20 @@ class Entry:
         signature: letters of ``tandem.h``.
         function: its C function.
         words: packs its arguments.
+        arrays: what each argument may be, of an array; None of a number.
     """
 
     name: str
     signature: str
     function: Any
     words: struct.Struct
+    arrays: tuple[frozenset[torch.dtype] | None, ...]
+
+
+class _Thread(threading.local):
+    """What this thread's calls are written down by; None where they run."""
+
+    recorder: Recorder | None = None
 
 
 class NativeLibrary:
@@ -71,9 +79,10 @@ class NativeLibrary:
             found = chosen.entries[index]
             name, signature = text(ffi, found.name), text(ffi, found.signature)
             form = "=" + "".join(_NUMBERS[letter][1] if letter in _NUMBERS else "Q" for letter in signature)
-            self.entries[name] = Entry(name, signature, found.run, struct.Struct(form))
+            arrays = tuple(_ARRAYS.get(letter) for letter in signature)
+            self.entries[name] = Entry(name, signature, found.run, struct.Struct(form), arrays)
             index += 1
-        self._recording = threading.local()
+        self._thread = _Thread()
 
     def run(self, name: str, *arguments: Tensor | int | float | None) -> None:
         """Call an entry, or write the call down where this thread records.
@@ -85,9 +94,8 @@ class NativeLibrary:
         if entry is None:
             raise _stale(name)
         words = _words(entry, arguments)
-        recorder: Recorder | None = getattr(self._recording, "recorder", None)
-        if recorder is not None:
-            recorder.add(entry, words, arguments)
+        if self._thread.recorder is not None:
+            self._thread.recorder.add(entry, words, arguments)
             return
         status = entry.function(words)
         if status:
@@ -95,7 +103,7 @@ class NativeLibrary:
 
     def record(self, recorder: Recorder | None) -> None:
         """Let this thread's calls be written down, or run again (None)."""
-        self._recording.recorder = recorder
+        self._thread.recorder = recorder
 
     def error(self, name: str, status: int, shapes: str) -> TandemError:
         """The error of a status; ``shapes``: of the arrays that were passed."""
@@ -157,27 +165,33 @@ def _words(entry: Entry, arguments: tuple[Any, ...]) -> bytes:
     if len(arguments) != len(entry.signature):
         raise _refused(entry.name, f"{len(arguments)} arguments were passed; it takes '{entry.signature}'")
     values: list[Any] = []
-    for letter, value in zip(entry.signature, arguments, strict=True):
-        if value is None and letter in _ARRAYS:
-            values.append(0)
-        elif isinstance(value, Tensor):
-            if value.dtype not in _ARRAYS.get(letter, ()) or not value.is_contiguous() or value.device.type != "cpu":
-                raise _unfit(entry, len(values), value)
-            values.append(value.data_ptr())
-        elif letter in _NUMBERS and isinstance(value, _NUMBERS[letter][0] if letter == "I" else (int, float)):
+    for dtypes, value in zip(entry.arrays, arguments, strict=True):
+        if dtypes is None:
             values.append(value)
+        elif value is None:
+            values.append(0)
+        elif isinstance(value, Tensor) and value.dtype in dtypes and value.is_contiguous() and value.is_cpu:
+            values.append(value.data_ptr())
         else:
             raise _unfit(entry, len(values), value)
     try:
         return entry.words.pack(*values)
-    except (struct.error, OverflowError) as error:
+    except struct.error as error:
+        place = next((i for i, letter in enumerate(entry.signature) if not _fits(letter, arguments[i])), None)
+        if place is not None:
+            raise _unfit(entry, place, arguments[place]) from error
         raise _refused(entry.name, f"a number is too large: {error}") from error
+
+
+def _fits(letter: str, value: Any) -> bool:
+    """Whether a number is one that C takes there."""
+    return letter not in _NUMBERS or isinstance(value, _NUMBERS[letter][0])
 
 
 def _unfit(entry: Entry, place: int, value: Any) -> LayoutError:
     letter = entry.signature[place]
     if letter in _NUMBERS:
-        wanted = _NUMBERS[letter][0].__name__
+        wanted = " or ".join(kind.__name__ for kind in _NUMBERS[letter][0])
     else:
         wanted = f"a contiguous {' or '.join(sorted(str(dtype) for dtype in _ARRAYS[letter]))} array in host memory"
     found = _shown(value) if isinstance(value, Tensor) else type(value).__name__

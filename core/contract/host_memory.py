@@ -38,9 +38,9 @@ def copy_in(array: Array, out: torch.Tensor | None) -> torch.Tensor:
     """`Backend.from_host` of host memory; the source may be reused on return."""
     import torch
 
-    source = torch.from_numpy(np.ascontiguousarray(array))
     if out is None:
-        return source.clone()
+        return torch.from_numpy(np.array(array, order="C"))  # a copy
+    source = torch.from_numpy(np.ascontiguousarray(array))
     return (out[: source.shape[0]] if source.dim() else out).copy_(source)
 
 

@@ -32,28 +32,28 @@ def test_status_codes_leave_outputs_alone() -> None:
     p, o, s = x.data_ptr(), out.data_ptr(), scales.data_ptr()
     mxfp8 = 2
     assert status_of("quantize", 0, o, s, 2, 32, mxfp8) == 1
-    assert status_of("quantize", p, o, s, 2, 31, mxfp8) == 2
-    assert status_of("quantize", p, o, s, -1, 32, mxfp8) == 2
-    assert status_of("quantize", p, o, s, 2, 32, 7) == 3
+    assert status_of("quantize", p, o, s, 2, 31, mxfp8) == 3
+    assert status_of("quantize", p, o, s, -1, 32, mxfp8) == 3
+    assert status_of("quantize", p, o, s, 2, 32, 7) == 4
     assert status_of("rms_norm", p, 0, o, 0, s, 1, 32, 0.0) == 1
-    assert status_of("rms_norm", p, 0, o, o, s, 1, 31, 0.0) == 2
-    assert status_of("rms_norm", p, 0, o, 0, 0, 1, 32, float("nan")) == 3
+    assert status_of("rms_norm", p, 0, o, o, s, 1, 31, 0.0) == 3
+    assert status_of("rms_norm", p, 0, o, 0, 0, 1, 32, float("nan")) == 4
     arrays = (p, p, p, p, o, o, o, o)
-    assert status_of("hc_mix", *arrays, 1, 9, 1, 1 << 20, 0.0, 0.0, 1) == 2
-    assert status_of("hc_mix", *arrays, 1, 1, 1, 63, 0.0, 0.0, 1) == 2
-    assert status_of("hc_mix", *arrays, 1, 1, 1, 64, 0.0, 0.0, 0) == 3
-    assert status_of("hc_mix", *arrays, 1, 1, 1, 64, float("nan"), 0.0, 1) == 3
+    assert status_of("hc_mix", *arrays, 1, 9, 1, 1 << 20, 0.0, 0.0, 1) == 3
+    assert status_of("hc_mix", *arrays, 1, 1, 1, 63, 0.0, 0.0, 1) == 3
+    assert status_of("hc_mix", *arrays, 1, 1, 1, 64, 0.0, 0.0, 0) == 4
+    assert status_of("hc_mix", *arrays, 1, 1, 1, 64, float("nan"), 0.0, 1) == 4
     assert status_of("hc_mix", *(0 for _ in arrays), 1, 1, 1, 64, 0.0, 0.0, 1) == 1
     assert status_of("hc_mix", *(0 for _ in arrays), 0, 4, 8, 0, 0.0, 0.0, 1) == 0
     index = torch.tensor([[0, 3]])
-    assert status_of("engram_gather", index.data_ptr(), p, p, o, s, 0, 1, 2, 3, 32) == 4
+    assert status_of("engram_gather", index.data_ptr(), p, p, o, s, 0, 1, 2, 3, 32) == 5
     assert (out == 9).all() and (scales == 9).all()
 
 
 def test_status_codes_have_texts() -> None:
     library = native.library()
-    texts = {library.ffi.string(library.api.status_string(code)) for code in range(5)}
-    assert len(texts) == 5 and library.ffi.string(library.api.status_string(-3)) == b"unknown status code"
+    texts = {library.ffi.string(library.api.status_string(code)) for code in range(6)}
+    assert len(texts) == 6 and library.ffi.string(library.api.status_string(-3)) == b"unknown status code"
 
 
 def test_arguments_are_checked_against_the_signature() -> None:
