@@ -20,6 +20,7 @@ from tandem.model.step import KeptRows, StepInput
 
 Tensor = torch.Tensor
 Int32 = npt.NDArray[np.int32]
+ROW_ARRAYS = 7  # those of `HostStep.rows`
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,8 @@ class StepBuilder:
         self._ring = ring
         self.block_table = by_slot(-1, tables.main.columns)
         self.window_table = by_slot(-1, tables.window.columns)
-        names = ["ids", "positions", "from_device", "slot", "chunk_start", "chunk_end", "roles"]
-        names += [f"kept_{name}" for name in HostKept._fields]
-        self._buffers = {name: backend.empty((max_rows,), torch.int32) for name in names}
+        self._rows = backend.empty((ROW_ARRAYS * _aligned(max_rows),), torch.int32)
+        self._kept_rows = {name: backend.empty((max_rows,), torch.int32) for name in HostKept._fields}
         self._inputs = plan.bind("aux.step_inputs", "step")
         self._scatter = plan.bind("scatter_rows", "step")
         self._take = plan.bind("gather_rows", "step")
@@ -194,7 +194,7 @@ class StepBuilder:
             self._send_rows(array, (np.array([at], dtype=np.int32), value[None]))
         self._send_rows(self.block_table.view(-1), host.blocks)
         self._send_rows(self.window_table.view(-1), host.pages)
-        device = {name: self._upload(name, array) for name, array in host.rows.items()}
+        device = self._upload_rows(host.rows)
         counts = self._place_drafts(plan, device) if plan.speculative else None
         drafts = () if self.drafts is None else (self.drafts.tokens,)
         ids, positions, slot = self._inputs(
@@ -293,15 +293,25 @@ class StepBuilder:
     def _keep(self, host: HostKept | None, draft_rows: int, device: dict[str, Tensor]) -> KeptRows | None:
         if host is None:
             return None
-        kept = {name: self._upload(f"kept_{name}", array) for name, array in host._asdict().items()}
+        kept = {name: self._upload(self._kept_rows[name], array) for name, array in host._asdict().items()}
         if draft_rows:  # they are the first of the kept rows too
             for name in ("chunk_start", "chunk_end"):
                 self._scatter(kept[name], self._place[:draft_rows], device[name][:draft_rows])
         return KeptRows(**kept)
 
-    def _upload(self, name: str, array: Int32) -> Tensor:
-        self._backend.from_host(array, self._buffers[name])
-        return self._buffers[name][: array.shape[0]]
+    def _upload(self, target: Tensor, array: Int32) -> Tensor:
+        self._backend.from_host(array, target)
+        return target[: array.shape[0]]
+
+    def _upload_rows(self, rows: dict[str, Int32]) -> dict[str, Tensor]:
+        """All arrays of the rows in one copy."""
+        count = len(rows["ids"])
+        stride = _aligned(count)
+        together = np.zeros((len(rows), stride), dtype=np.int32)
+        for place, array in zip(together, rows.values(), strict=True):
+            place[:count] = array
+        self._backend.from_host(together.reshape(-1), self._rows)
+        return {name: self._rows[i * stride : i * stride + count] for i, name in enumerate(rows)}
 
     def _host_rows(self, plan: StepPlan) -> dict[str, Int32]:
         first, spec = plan.draft_rows, plan.speculative
@@ -371,6 +381,11 @@ class StepBuilder:
             rows.append(_as_f32(extras.embed_rows[inside]))
             total += count
         return None if index is None else (np.concatenate(rows), index)
+
+
+def _aligned(count: int) -> int:
+    """Elements from one array to the next, so that each begins where a copy or a vector may begin: 64 bytes."""
+    return -(-count // 16) * 16
 
 
 def _as_f32(rows: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
