@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tandem.accelerator.emulation import beside_a_device, emulating
 from tandem.accelerator.refusals import NO_FALLBACK, cannot_open
 from tandem.backends.ascend import host
-from tandem.backends.ascend.host import CONTROL, NOT_INSTALLED, PACKAGE, VISIBLE, Host
+from tandem.backends.ascend.host import NOT_INSTALLED, VISIBLE, Host
 from tandem.contract.capabilities import Probe
 from tandem.contract.devices import check_index
 from tandem.contract.environment import EMULATE
@@ -100,7 +100,7 @@ def open_runtime(index: int) -> NpuRuntime:
 def _missing(found: Host) -> tuple[str, str, type[TandemError]] | None:
     """The first thing that is not there, what to do about it, and the kind of error that it is."""
     if not found.driver:
-        return f"there is no Ascend driver: {CONTROL} is absent", "install the driver", BackendLoadError
+        return f"there is no Ascend driver: {host.CONTROL} is absent", "install the driver", BackendLoadError
     if not found.npus:
         why, fix = "the driver is there, but no NPU: no file /dev/davinci0", "let this machine or container see its NPU"
         return why, fix, BackendLoadError
@@ -108,11 +108,11 @@ def _missing(found: Host) -> tuple[str, str, type[TandemError]] | None:
         why = f"{VISIBLE}={found.visible} leaves no NPU: {host.told(found.visible, found.npus)}"
         return why, f"unset {VISIBLE}, or name NPUs in it in ascending order", BackendLoadError
     if found.package == NOT_INSTALLED:
-        return f"the package {PACKAGE} is not installed", "pip install 'tandem-infer[ascend]'", BackendLoadError
+        return f"the package {host.PACKAGE} is not installed", "pip install 'tandem-infer[ascend]'", BackendLoadError
     if _release(found.package) != _release(found.torch):
         release = ".".join(_release(found.package))
-        why = f"{PACKAGE} {found.package} is for torch {release}, and torch {found.torch} is here"
-        return why, f"install {PACKAGE} and torch of the same version", VersionError
+        why = f"{host.PACKAGE} {found.package} is for torch {release}, and torch {found.torch} is here"
+        return why, f"install {host.PACKAGE} and torch of the same version", VersionError
     if not found.toolkit:
         script = found.script or "set_env.sh of the toolkit, which is in none of the usual places,"
         why = f"no toolkit was sourced: {' and '.join(host.HOMES)} are unset"

@@ -164,7 +164,7 @@ class AccumulatedCodes:
         """What is nearest to the value of all that rounds to these codes; infinity where the scale is not legal."""
         low, high = self.scales()
         decoded, group = decode(codes, scales, "mxfp8"), codes.shape[-1] // scales.shape[-1]
-        half = np.ldexp(np.repeat(UE8M0[scales], group, axis=-1), np.maximum(codes >> 3 & 15, 1) - 11)
+        half = np.ldexp(np.repeat(UE8M0[scales], group, axis=-1), np.maximum(codes.astype(np.int64) >> 3 & 15, 1) - 11)
         with np.errstate(invalid="ignore"):
             near = np.clip(self.value, decoded - half, decoded + half)
         return np.where(np.repeat((scales < low) | (scales > high), group, axis=-1), np.inf, near)

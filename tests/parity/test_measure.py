@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from tandem.conformance.calls import leaves, run_call
-from tandem.conformance.compare import Accumulated, Exact, Mismatch, Quantised, Selected, Ulps
+from tandem.conformance.compare import Accumulated, AccumulatedCodes, Exact, Mismatch, Quantised, Selected, Ulps
 from tandem.conformance.derive.base import View, backward_dot, exact_dot, forward_dot, load_all, pairwise_dot, wide_dot
+from tandem.conformance.formats import encode
 from tandem.contract.cases import materialise
 from tandem.contract.opspec import OP_TABLE
-from tandem.contract.types import QTensor
+from tandem.contract.types import QFormat, QTensor
 from tandem.parity.judge import host_plan, judge, noise, route
 from tandem.parity.measure import measure
 from tandem.parity.records import Call
@@ -27,6 +28,25 @@ def test_ulps_of_bf16() -> None:
     assert (error.value, error.mean, error.first, error.outside) == (3.0, 0.75, (0, 1), True)
     assert error.floor == 2.0**-7
     assert error.relative == 3 * 2.0**-7
+
+
+@pytest.mark.parametrize("smaller", range(0, 15))
+def test_codes_of_class_a(smaller: int) -> None:
+    """A code is what rounds to it, of whatever size, and no more: the other sign is far from the value."""
+    value = np.full((1, 32), 1.0)
+    value[0, 7] = 2.0**-smaller
+    check = AccumulatedCodes(value, np.full((1, 32), 2.0**-20))
+    codes, scales = encode(value, "mxfp8")
+    turned = codes.copy()
+    turned[0, 7] ^= 0x80
+    made = [QTensor(torch.from_numpy(c), torch.from_numpy(scales), QFormat.MXFP8, (1, 32)) for c in (codes, turned)]
+    right, wrong = (measure(check, q, "q") for q in made)
+    assert (right.value, right.outside) == (0.0, False)
+    assert wrong.outside and wrong.first == (0, 7)
+    assert 1.5 * 2.0**20 < wrong.value * 2.0**smaller <= 2.0 * 2.0**20
+    check.check(made[0], "q")
+    with pytest.raises(Mismatch):
+        check.check(made[1], "q")
 
 
 def cancelling(case: str) -> tuple[dict[str, Any], np.ndarray[Any, Any], float]:

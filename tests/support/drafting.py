@@ -19,11 +19,12 @@ Tensor = torch.Tensor
 
 
 class DraftModel(TinyModel):
-    """A checkpoint whose draft module is used, by default with whole blocks."""
+    """A checkpoint whose draft module is used, by default with whole blocks and native kernels."""
 
-    def __init__(self, checkpoint: Path, drafts: int | None = None) -> None:
+    def __init__(self, checkpoint: Path, drafts: int | None = None, native: bool = True) -> None:
         self.text = ModelConfig.from_file(checkpoint / "config.json").text
-        super().__init__(open_backend("cpu"), checkpoint, self.text.dspark_block_size if drafts is None else drafts)
+        backend = open_backend("cpu", {"native": native})
+        super().__init__(backend, checkpoint, self.text.dspark_block_size if drafts is None else drafts)
         assert self.model.drafter is not None
         self.drafter: Drafter = self.model.drafter
         self.taps: dict[tuple[int, int], list[Tensor]] = {}  # by slot and position

@@ -11,6 +11,7 @@ import torch
 from support.mutation import Fault, edit
 from support.teacher import Wrap
 
+from tandem.contract.environment import COMPOSITE
 from tandem.contract.opspec import OpFunction
 from tandem.contract.plan import Plan
 from tandem.contract.types import CacheKind, KVCache, KVLayout, QFormat
@@ -94,14 +95,19 @@ def _kept_wide(kind: CacheKind, first: int) -> Callable[[pytest.MonkeyPatch], di
     return prepare
 
 
-def _layout(name: str, fmt: QFormat) -> Callable[[pytest.MonkeyPatch], None]:
+def _layout(name: str, fmt: QFormat, *composites: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Another format of a cache; ``composites``: ops whose native kernels do not read it."""
     original = getattr(caches, name)
 
     def made(*args: Any) -> KVLayout:
         right: KVLayout = original(*args)
         return KVLayout(right.kind, fmt, right.dim, right.block_entries)
 
-    return lambda patch: patch.setattr(caches, name, made)
+    def prepare(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(caches, name, made)
+        patch.setenv(COMPOSITE, ",".join(composites))
+
+    return prepare
 
 
 def _rounded_first(kv_write: OpFunction) -> OpFunction:
@@ -255,7 +261,8 @@ CACHES = [
     Fault(13, "rotated channels of the window not quantised", prepare=_kept_wide(CacheKind.WINDOW, 48)),
     Fault(13, "rotated channels of compressed keys not quantised", prepare=_kept_wide(CacheKind.MAIN, 48)),
     Fault(13, "compressed keys in mxfp4", prepare=_layout("main_layout", QFormat.MXFP4)),
-    Fault(13, "index keys in nvfp4", prepare=_layout("index_layout", QFormat.NVFP4)),
+    Fault(13, "index keys in nvfp4", prepare=_layout(
+        "index_layout", QFormat.NVFP4, "index_scores", "index_scores_at")),
     Fault(13, "quantised before the rotation", wraps={"kv_write": _rounded_first, "rms_norm": _passing}),
     Fault(13, "window keys read before quantisation", prepare=_kept_wide(CacheKind.WINDOW, 0)),
 ]

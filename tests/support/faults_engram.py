@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.mutation import edit
 
-from tandem.errors import ConfigError
+from tandem.errors import ConfigError, LayoutError
 
 TABLES = "model.engram_tables"
 LAYER = "model.engram"
@@ -40,7 +40,7 @@ FAULTS = [
          "    x, xq, entered = self._enter(trunk, mix.pre, entry.hyper, entry.norm)\n"
          "    trunk = self._remember(entry, trunk, context)"),
     edit(24, "segments padded", TABLES, "engram_offsets",
-         "(size for sizes in layer", "(size + -size % 8 for sizes in layer", stops=IndexError),
+         "(size for sizes in layer", "(size + -size % 8 for sizes in layer", stops=LayoutError),
     edit(30, "history forgets images", CONTEXT, "engram_context",
          "history[target, position.remainder(ring)] = own",
          "history[target, position.remainder(ring)] = vocabulary.index_select(0, rows.ids)"),

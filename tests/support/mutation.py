@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -26,7 +27,6 @@ from tandem.engine.assembly import ProgressSource
 from tandem.model.config import ModelConfig
 
 Tensor = torch.Tensor
-KERNELS = ("ops.hc_mix", "ops.numerics")  # what native kernels do again; they are left out when these are edited
 
 
 @dataclass(frozen=True)
@@ -89,28 +89,54 @@ def planted(fault: Fault | None) -> Iterator[WatchingBackend]:
         if fault.read or fault.rename:
             _intercept(fault, patch)
         more = fault.prepare(patch) if fault.prepare else None
-        native = not any(one.module in KERNELS for one in fault.edits)
-        yield WatchingBackend(native, fault.wraps | (more or {}), composites)
+        yield WatchingBackend(wraps=fault.wraps | (more or {}), composites=composites)
 
 
 def _apply(one: Edit, patch: pytest.MonkeyPatch) -> list[str]:
-    """Put an edit in; the ops whose reference it is."""
+    """Put an edit in; the ops whose references use it, which native kernels do again by themselves."""
     module = importlib.import_module(f"tandem.{one.module}")
     owner_name, _, attribute = one.name.rpartition(".")
     owner = getattr(module, owner_name) if owner_name else module
     original = getattr(owner, attribute)
+    ops = [name for name, spec in OP_TABLE.items() if _uses(spec.reference, original, set())]
+    if one.module.startswith("ops.") and not ops:
+        raise AssertionError(f"no op uses {one.module}.{one.name}: the fault would be none")
     changed = _recompiled(original, one)
     if owner_name:
         patch.setattr(owner, attribute, changed)
-        return []
+        return ops
     for name, holder in list(sys.modules.items()):
         if name.split(".")[0] == "tandem":
             for alias in [key for key, value in vars(holder).items() if value is original]:
                 patch.setattr(holder, alias, changed)
-    ops = [name for name, spec in OP_TABLE.items() if spec.reference is original]
-    for name in ops:
+    for name in [name for name, spec in OP_TABLE.items() if spec.reference is original]:
         patch.setitem(OP_TABLE, name, dataclasses.replace(OP_TABLE[name], reference=changed))
     return ops
+
+
+def _uses(user: Any, wanted: Any, seen: set[Any]) -> bool:
+    """Whether a function or class of tandem is ``wanted``, or names one that is, by itself or through a module."""
+    if user is wanted:
+        return True
+    if user in seen or not getattr(user, "__module__", "").startswith("tandem."):
+        return False
+    seen.add(user)
+    if inspect.isclass(user):
+        members = [getattr(member, "__func__", member) for member in vars(user).values()]
+        return any(_uses(member, wanted, seen) for member in members if inspect.isfunction(member))
+    names, space = set(_names(user.__code__)), user.__globals__
+    named = [space[name] for name in names if name in space]
+    for module in [value for value in named if inspect.ismodule(value) and value.__name__.startswith("tandem.")]:
+        named += [vars(module)[name] for name in names if name in vars(module)]
+    return any(_uses(one, wanted, seen) for one in named if inspect.isfunction(one) or inspect.isclass(one))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Global names and attributes in a function and in those defined inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
 
 
 def _recompiled(original: Any, one: Edit) -> Any:

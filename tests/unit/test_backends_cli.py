@@ -110,10 +110,10 @@ def test_an_own_coarse_op_does_not_need_its_parts() -> None:
 
 
 def test_what_the_environment_makes_a_composite_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = CpuBackend(use_native=False)
+    backend = CpuBackend(use_native=True)
     before = cells(backend)
-    assert before["linear"].kind == "native" and before["hc_mix"].kind == "composite"
-    monkeypatch.setenv("TANDEM_COMPOSITE", "linear, hc_mix")
+    assert before["linear"].kind == "native" and before["moe_block"].kind == "composite"
+    monkeypatch.setenv("TANDEM_COMPOSITE", "linear, moe_block")
     after = cells(backend)
     assert after["linear"] == Cell("composite", "TANDEM_COMPOSITE names it")
     assert {op for op in after if after[op] != before[op]} == {"linear"}
@@ -129,7 +129,9 @@ def test_for_people(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert text.startswith("contract 1.1, op table frozen\n")
     head = "partial  opens, contract 1.1, from entry point (package_of_partial:BACKEND)"
     assert f"\n{head}\n  a toy on the desk\n" in text
-    assert "\n  | Traceback (most recent call last):" in text and "  claims: batch-invariant; " in text
+    assert "\n  | Traceback (most recent call last):" in text
+    assert "  claims: batch-invariant, graphs; native kernels\n" in text
+    assert "  claims: none; composites only\n" in text
     kinds = [cell.kind for cell in cells(Partial(use_native=False)).values()]
     counts = [f"{kinds.count(kind)} {kind}" for kind in ("native", "composite", "unsupported")]
     assert counts[0] == "1 native" and f"  ops: {', '.join(counts)}\n" in text

@@ -51,7 +51,9 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "tiny":
         path = tmp_path_factory.mktemp("taps")
         make_tiny(path, 3, TAPS)
-    model = DraftModel(path)
+    # Weights of the native attention are within 2^-17.  On the trained model that turns a code of a draft block, which
+    # moves a row by 0.026 of its length and is no fault of the drafter: there composites run, which round as the graph.
+    model = DraftModel(path, native=request.param == "tiny")
     model.read(LENGTH)
     config, parameters = read_parameters(path)
     nano = NanoGraph(config, path / "tokenizer.json", STORED)

@@ -89,7 +89,7 @@ def test_absent_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.open_backend("ascend:2")
     assert str(caught.value) == (
         "backend 'ascend' was requested but cannot be opened. Where: ascend:2. "
-        "Why: there is no Ascend driver: /dev/davinci_manager is absent. "
+        "Why: there is no Ascend driver: /nowhere/davinci is absent. "
         "Checked: /nowhere/davinci=absent, no-such-package=not installed, CANN=unknown, driver=unknown, "
         "firmware=unknown, ASCEND_TOOLKIT_HOME=unset, ASCEND_HOME_PATH=unset, ASCEND_RT_VISIBLE_DEVICES=unset, "
         "ASCEND_VISIBLE_DEVICES=set, and not read: did you mean ASCEND_RT_VISIBLE_DEVICES?, NPU files=0, "

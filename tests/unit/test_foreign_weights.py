@@ -30,5 +30,5 @@ def test_an_activation_of_another_backend_is_refused(plan: Plan) -> None:
     codes, scale = torch.zeros(2, 32, dtype=torch.uint8), torch.zeros(2, 1, dtype=torch.uint8)
     foreign = QTensor(codes, scale, QFormat.MXFP8, (2, 32), "elsewhere.rows")
     for convert in (plan.backend.from_canonical, plan.backend.to_canonical):
-        with pytest.raises(LayoutError, match="its layout is 'elsewhere.rows'"):
+        with pytest.raises(LayoutError, match="it is mxfp8 in layout 'elsewhere.rows', the op reads mxfp8 in 'canon"):
             convert(foreign)

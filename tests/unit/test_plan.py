@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tandem.backends.cpu.backend import CpuBackend
+from tandem.backends.cpu.weights import LAYOUT
 from tandem.checkpoint.reader import Checkpoint
 from tandem.checkpoint.tiny import make_tiny
 from tandem.contract.capabilities import Capabilities, OpCap
@@ -73,7 +74,7 @@ def test_a_format_that_the_backend_lacks_is_refused() -> None:
 
 
 def test_a_format_that_the_cpu_lacks_is_refused() -> None:
-    plan = Plan(CpuBackend(use_native=False))
+    plan = Plan(CpuBackend(use_native=True))
     assert "w=nvfp4 is not supported" in refusal(plan, "grouped_linear", x="mxfp8", w="nvfp4")["why"]
 
 
@@ -205,12 +206,13 @@ def test_a_private_layout_is_fine_where_its_reader_is_brought_along() -> None:
 
 
 def test_formats_are_checked_in_the_parts_of_a_composite() -> None:
-    held = "cpu.values"
-    experts = {"k": 2, "experts": 8, "x": "mxfp8", "shape": (8, 64, 128), "layout": held}
-    parts = refusal(Plan(CpuBackend(use_native=False)), "moe_block", w="nvfp4", **experts)
+    plan = Plan(CpuBackend(use_native=True))
+    experts = {"k": 2, "experts": 8, "x": "mxfp8", "shape": (8, 64, 128), "layout": LAYOUT}
+    parts = refusal(plan, "moe_block", w="nvfp4", **experts)
     assert "op 'grouped_linear'" in parts["what"] and "w=nvfp4" in parts["why"]
-    parts = refusal(Plan(CpuBackend(use_native=False)), "moe_block", w="mxfp4", shared_w="nvfp4", **experts)
+    parts = refusal(plan, "moe_block", w="mxfp4", shared_w="nvfp4", **experts)
     assert "op 'linear'" in parts["what"] and "w=nvfp4" in parts["why"]
+    plan.bind("moe_block", "site", w="mxfp4", shared_w="mxfp4", **experts)
 
 
 def test_an_op_declared_absent_is_refused_even_where_an_implementation_exists() -> None:
@@ -220,13 +222,17 @@ def test_an_op_declared_absent_is_refused_even_where_an_implementation_exists() 
 
 
 def test_composites_in_place_of_own_ops_write_the_same_text(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU's plain-torch ops have the bits of their composites, and its private layouts stop none of them."""
+    """Composites have the same bits wherever they run, and the CPU's private layouts stop none of them."""
 
-    def tokens() -> tuple[int, ...]:
-        llm = LLM(tiny, backend="cpu", options={"model.max_model_len": 64, "scheduler.max_slots": 2})
-        return llm.generate("Once upon", SamplingParams(max_tokens=4, seed=5, ignore_eos=True))[0].token_ids
+    def written(native: bool) -> tuple[Any, ...]:
+        options = {"model.max_model_len": 64, "scheduler.max_slots": 2}
+        llm = LLM(tiny, backend=CpuBackend(native), options=options)
+        output = llm.generate("Once upon", SamplingParams(max_tokens=4, seed=5, ignore_eos=True, logprobs=3))[0]
+        llm.close()
+        return output.token_ids, output.logprobs
 
-    own = [op for op in OP_TABLE if CpuBackend(use_native=False).implementation(op) is not None]
-    wanted = tokens()
+    own = [op for op in OP_TABLE if CpuBackend(use_native=True).implementation(op) is not None]
+    wanted, kernels = written(False), written(True)
     monkeypatch.setenv("TANDEM_COMPOSITE", ",".join(own))
-    assert len(own) > 5 and tokens() == wanted
+    assert len(own) > 50 and written(True) == wanted
+    assert kernels[0] == wanted[0] and kernels != wanted, "the kernels did run before, and round differently"
