@@ -7,7 +7,7 @@
 //   x_format, y_format                of x and y
 //
 // A sum runs in 16 lanes, lane l adding k = l, l + 16, ... in order, then tree_sum.
-#include "operands.h"
+#include "codecs.h"
 #include "parallel.h"
 
 namespace tandem::TANDEM_ISA::ops::linear_f32 {
