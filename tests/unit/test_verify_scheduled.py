@@ -30,10 +30,10 @@ POINTS = [(1, 0.010), (12, 0.0101), (13, 0.02), (24, 0.13)]
 FEW_SLOTS = {"scheduler.max_slots": 6}
 
 
-def requests(temperature: float, lengths: Sequence[int] = (16,) * 6) -> list[Work]:
+def requests(temperature: float, lengths: Sequence[int] = (16,) * 6, first: int = 0) -> list[Work]:
     return [
         (tokens(place, 8), SamplingParams(temperature=temperature, seed=place, max_tokens=length, ignore_eos=True))
-        for place, length in enumerate(lengths)
+        for place, length in enumerate(lengths, first)
     ]
 
 
@@ -80,15 +80,21 @@ def test_texts_are_those_of_plain_decoding(tiny: Path, known: None, options: tup
 
 def test_budgets_and_texts_are_the_same_with_steps_in_flight(tiny: Path, known: None) -> None:
     """Drawn by rejection, with a curve that stays as it is: what is left to differ is when rates are known."""
-    found, outputs = [], []
-    for more in ({}, OVERLAP):
+
+    def served(first: int, more: Mapping[str, Any]) -> tuple[list[int], Any]:
+        """Rows of each step while all six requests decode, and their outputs."""
         llm = open_engine(tiny, DRAFTS, SCHEDULED, FEW_SLOTS, more)
-        found.append(budgets(llm))
-        outputs.append(run(llm, requests(1.0)))
-    same(*outputs)
-    full = [[rows for count, rows in chosen if count == 6] for chosen in found]
-    least = min(map(len, full))
-    assert least > 3 and full[0][:least] == full[1][:least] and len(set(full[0])) > 1
+        chosen = budgets(llm)
+        outputs = run(llm, requests(1.0, first=first))
+        return [rows for count, rows in chosen if count == 6], outputs
+
+    # Whether drafts are kept is up to the tiny model: take requests whose budgets are not all the same.
+    tried = ((first, *served(first, {})) for first in range(0, 120, 6))
+    first, full, outputs = next(found for found in tried if len(set(found[1])) > 1)
+    other, others = served(first, OVERLAP)
+    same(outputs, others)
+    least = min(len(full), len(other))
+    assert least > 3 and full[:least] == other[:least]
 
 
 def test_a_curve_is_measured_once(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
