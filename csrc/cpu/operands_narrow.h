@@ -213,7 +213,8 @@ TANDEM_INLINE void activation_chunk(int64_t format, const uint8_t *x, const uint
 }
 
 // A row of activations in the order of fp4 weights (chunks) or as they lie; `padded` values, whole
-// chunks.
+// chunks. Its parts are as much further from each other as rows are, so that they do not fall into
+// the same sets of a cache.
 TANDEM_INLINE void arrange(int64_t format, const void *x, const uint8_t *scales, int64_t K,
                            bool chunks, int64_t padded, Item *out) {
   const int64_t next_step = chunks ? 1 : kStep, next_lane = chunks ? 8 : 2, odd = chunks ? 4 : 1;
@@ -222,7 +223,7 @@ TANDEM_INLINE void arrange(int64_t format, const void *x, const uint8_t *scales,
     const uint8_t *from = static_cast<const uint8_t *>(x) + (format == TANDEM_BF16 ? 2 * k : k);
     activation_chunk(format, from, scales ? scales + k / kStep : nullptr, K - k, values);
     for (int64_t part = 0; part < kPartCount; ++part) {
-      Item *to = out + (part * padded + k) / kPartCount;
+      Item *to = out + (part * (padded + kStep) + k) / kPartCount;
       for (int64_t s = 0; s < 4; ++s, to += kPartStep) {
         const float *first = values + s * next_step + part * kRegister * next_lane;
         for (int64_t l = 0; l < kRegister; ++l) {

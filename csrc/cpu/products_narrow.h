@@ -13,13 +13,14 @@ namespace tandem::TANDEM_ISA {
 
 constexpr int64_t kBlockGroups = kSumBlock / kStep;  // scales of a block of a row
 
-// Sums that registers hold: of rows of weights for one row of x, and of a tile.
+// Sums that registers hold: rows of weights that meet one row of x at a time, the most rows of x
+// that weights meet where they come from memory, and a tile of the others.
 #if defined(__ARM_NEON)
-constexpr int kTogether = 4, kTileColumns = 4, kMostRows = 6;
+constexpr int kTogether = 4, kMostDirect = 4, kTileColumns = 4, kMostRows = 6;
 #elif defined(__AVX2__)
-constexpr int kTogether = 4, kTileColumns = 2, kMostRows = 6;
+constexpr int kTogether = 4, kMostDirect = 4, kTileColumns = 3, kMostRows = 4;
 #else
-constexpr int kTogether = 2, kTileColumns = 2, kMostRows = 4;
+constexpr int kTogether = 2, kMostDirect = 2, kTileColumns = 2, kMostRows = 4;
 #endif
 
 // The lanes of all parts, added as `tree_sum` has it.
@@ -39,57 +40,61 @@ TANDEM_INLINE float lanes_sum(const Register *parts) {
   return (q[0] + q[2]) + (q[1] + q[3]);
 }
 
-// ---- one row: weights go from memory through registers -------------------------------------
+// ---- few rows: weights go from memory through registers ------------------------------------
 
-// A row of activations from some element on, and how far its parts are from each other.
-struct Row {
+// Rows of activations from some element on, and how far they and their parts are from each other.
+struct Rows {
   const Item *x;
-  int64_t part;
+  int64_t stride, part;
 
-  TANDEM_INLINE const Item *at(int64_t k, int part_number) const {
-    return x + part_number * part + k / kPartCount;
+  TANDEM_INLINE const Item *at(int row, int64_t k, int part_number) const {
+    return x + row * stride + part_number * part + k / kPartCount;
   }
 };
 
-// Adds a block of K, for R rows of weights, to their sums.
-template <int R, int64_t Format>
-TANDEM_INLINE void block_sums(const Row &x, const uint8_t *const *rows,
+// Adds a block of K, for R rows of weights and T rows of x, to their sums.
+template <int R, int T, int64_t Format>
+TANDEM_INLINE void block_sums(const Rows &x, const uint8_t *const *rows,
                               const float (*scales)[kBlockGroups], int64_t size, Fetch &fetch,
-                              float *totals) {
-  Register sums[R][kPartCount] = {};
+                              float (*totals)[T]) {
+  constexpr bool kOwn = Format == TANDEM_MXFP4;  // elsewhere the rows of x have the scales
+  Register sums[R][T][kPartCount] = {};
   const auto chunk = [&](int64_t k, int64_t left) TANDEM_BODY {
     fetch.bytes(R * kChunkBytes<Format>);
     unrolled<R>([&](auto r) TANDEM_BODY {
-      constexpr bool kOwn = Format == TANDEM_MXFP4;  // elsewhere the row has the scales
-      decode_chunk<Format>(rows[r] + k / kChunk * kChunkBytes<Format>, left,
-                           kOwn ? scales[r] + k / kStep : scales[0],
-                           [&](auto step, auto part, const Register &odd, const Register &even)
-                               TANDEM_BODY {
-                                 const Item *other = x.at(k + step() * kStep, part());
-                                 Register &sum = sums[r][part()];
-                                 sum = add_exact(sum, odd, load_register(other));
-                                 sum = add_exact(sum, even, load_register(other + kRegister));
-                               });
+      const auto multiply = [&](auto step, auto part, const Register &odd, const Register &even)
+                                TANDEM_BODY {
+                                  unrolled<T>([&](auto t) TANDEM_BODY {
+                                    const Item *other = x.at(t(), k + step() * kStep, part());
+                                    Register &sum = sums[r()][t()][part()];
+                                    sum = add_exact(sum, odd, load_register(other));
+                                    sum = add_exact(sum, even, load_register(other + kRegister));
+                                  });
+                                };
+      decode_chunk<Format>(rows[r()] + k / kChunk * kChunkBytes<Format>, left,
+                           kOwn ? scales[r()] + k / kStep : scales[0], multiply);
     });
   };
   int64_t k = 0;
   for (; k + kChunk <= size; k += kChunk) chunk(k, kChunk);
   if (k < size) chunk(k, size - k);
-  unrolled<R>([&](auto r) TANDEM_BODY { totals[r] += lanes_sum(sums[r]); });
+  unrolled<R>([&](auto r) TANDEM_BODY {
+    unrolled<T>([&](auto t) TANDEM_BODY { totals[r()][t()] += lanes_sum(sums[r()][t()]); });
+  });
 }
 
-// Columns [begin, end) of one row, R at a time, elements [first, last) of K; x from element
+// Columns [begin, end) of T rows, R at a time, elements [first, last) of K; x from element
 // `first`, already scaled where the format has blocks. Adds to their sums; returns where it
 // stopped.
-template <int R, int64_t Format>
-TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Row &x, int64_t first,
-                              int64_t last, int64_t begin, int64_t end, float *totals) {
+template <int R, int T, int64_t Format>
+TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Rows &x, int64_t first,
+                              int64_t last, int64_t begin, int64_t end, float (*totals)[T]) {
   float scales[R][kBlockGroups];
   for (int64_t g = 0; g < 4; ++g) scales[0][g] = kFp8Factor;
   int64_t n = begin;
   for (; n + R <= end; n += R) {
     const uint8_t *start = p.codes + n * shape.row_bytes();
-    Fetch fetch{start + R * shape.row_bytes()};
+    Fetch fetch{start + R * shape.row_bytes() + first / kChunk * kChunkBytes<Format>};
     for (int64_t k0 = first; k0 < last; k0 += kSumBlock) {
       const int64_t size = last - k0 < kSumBlock ? last - k0 : kSumBlock;
       const uint8_t *rows[R];
@@ -99,49 +104,56 @@ TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Row &x
           spread_scales<Format>(p.scales + (n + r) * shape.scale_columns() + k0 / kStep,
                                 size / kStep, scales[r]);
       }
-      block_sums<R, Format>(Row{x.at(k0 - first, 0), x.part}, rows, scales, size, fetch,
-                            totals + (n - begin));
+      block_sums<R, T, Format>(Rows{x.at(0, k0 - first, 0), x.stride, x.part}, rows, scales, size,
+                               fetch, totals + (n - begin));
     }
   }
   return n;
 }
 
-// `size` elements of a row times the scales of their groups, made up to whole chunks.
-TANDEM_INLINE void scale_row(const Row &x, const uint8_t *scales, int64_t size, Item *out,
-                             int64_t out_part) {
+// `size` elements of rows times the scales of their groups, made up to whole chunks.
+TANDEM_INLINE void scale_rows(const Rows &x, int count, const uint8_t *scales, int64_t size,
+                              Item *out, int64_t out_part) {
   const int64_t padded = (size + kChunk - 1) / kChunk * kChunk;
-  for (int part = 0; part < kPartCount; ++part)
+  for (int i = 0; i < count * kPartCount; ++i, out += out_part)
     for (int64_t k = 0; k < padded; k += kStep) {
       const float scale = k < size ? weight_scale(scales[k / kStep]) : 0.0f;
-      Item *to = out + part * out_part + k / kPartCount;
-      for (int i = 0; i < kPartStep; i += kRegister)
-        store_register(to + i, scaled(load_register(x.at(k, part) + i), scale));
+      const Item *from = x.at(i / kPartCount, k, i % kPartCount);
+      Item *to = out + k / kPartCount;
+      store_register(to, scaled(load_register(from), scale));
+      store_register(to + kRegister, scaled(load_register(from + kRegister), scale));
     }
 }
 
-// Columns [begin, end), at most 32 that share fp8 scales, of the one row of a product.
-template <int64_t Format>
-TANDEM_INLINE void one_row(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
-  constexpr int64_t kSpan = 4 * kSumBlock;  // elements that are scaled at a time
-  float totals[kScaleRows] = {};
-  alignas(64) Item scaled_x[kSpan];
+// Columns [begin, end), at most 32 that share fp8 scales, of all T rows of a product.
+template <int T, int64_t Format>
+TANDEM_INLINE void few_rows(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
+  // Elements of K that all columns take before the next ones: of several rows of x as many as stay
+  // in the nearest cache, of others so many that weights come in the order of memory.
+  constexpr int64_t kSpan = T > 2 ? kSumBlock : 2 * kSumBlock;
+  constexpr int64_t kSpanPart = kSpan / kPartCount + kLanes;
+  constexpr int kMany = kTogether / T ? kTogether / T : 1;
+  float totals[kScaleRows][T] = {};
+  alignas(64) Item scaled_x[T * kPartCount * kSpanPart];
   for (int64_t first = 0; first < shape.K; first += kSpan) {
     const int64_t last = shape.K - first < kSpan ? shape.K : first + kSpan;
-    Row x{p.x + first / kPartCount, shape.padded() / kPartCount};
+    Rows x{p.x + first / kPartCount, shape.stride(), shape.stride() / kPartCount};
     if (Format == TANDEM_FP8_BLOCK32) {
       const uint8_t *scales = p.scales + begin / kScaleRows * shape.scale_columns() + first / kStep;
-      scale_row(x, scales, last - first, scaled_x, kSpan / kPartCount);
-      x = Row{scaled_x, kSpan / kPartCount};
+      scale_rows(x, T, scales, last - first, scaled_x, kSpanPart);
+      x = Rows{scaled_x, kPartCount * kSpanPart, kSpanPart};
     }
-    const int64_t n = columns<kTogether, Format>(shape, p, x, first, last, begin, end, totals);
-    columns<1, Format>(shape, p, x, first, last, n, end, totals + (n - begin));
+    const int64_t n = columns<kMany, T, Format>(shape, p, x, first, last, begin, end, totals);
+    if (kMany > 1) columns<1, T, Format>(shape, p, x, first, last, n, end, totals + (n - begin));
   }
-  for (int64_t n = begin; n < end; ++n) put(shape, p, 0, n, totals[n - begin]);
+  for (int64_t n = begin; n < end; ++n)
+    for (int t = 0; t < T; ++t) put(shape, p, t, n, totals[n - begin][t]);
 }
 
 // ---- several rows: weights are decoded once into a panel -----------------------------------
 
-constexpr int kPanelColumns = 8;
+constexpr int kPanelColumns = 12;        // whole tiles
+constexpr int kFewRows = 2 * kMostRows;  // for which a panel has one tile, in the nearest cache
 constexpr int64_t kPartPitch = kSumBlock / kPartCount + kLanes;
 
 // A decoded block of some rows of weights.
@@ -204,7 +216,7 @@ TANDEM_INLINE void tiles(const Shape &shape, const Item *x, const Panel &panel, 
   const int64_t count = (size + kChunk - 1) / kChunk * kChunk / kPartCount;
   for (int part = 0; part < kPartCount; ++part)
     for (int c = 0; c < columns; c += kTileColumns)
-      tile<R>(x + part * (shape.padded() / kPartCount), shape.stride(), panel, c, part, count,
+      tile<R>(x + part * (shape.stride() / kPartCount), shape.stride(), panel, c, part, count,
               lanes);
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < columns; ++c) totals[r][c] += lanes_sum(lanes[r][c]);
@@ -231,10 +243,11 @@ template <int64_t Format>
 TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t begin, int64_t end,
                                 Panel &panel) {
   float totals[kRowBlock][kPanelColumns];
+  const int panel_columns = p.rows > kFewRows ? kPanelColumns : kTileColumns;
   for (int64_t row = 0; row < p.rows; row += kRowBlock) {
     const int64_t count = p.rows - row < kRowBlock ? p.rows - row : kRowBlock;
-    for (int64_t n = begin; n < end; n += kPanelColumns) {
-      const int width = static_cast<int>(end - n < kPanelColumns ? end - n : kPanelColumns);
+    for (int64_t n = begin; n < end; n += panel_columns) {
+      const int width = static_cast<int>(end - n < panel_columns ? end - n : panel_columns);
       const int filled = (width + kTileColumns - 1) / kTileColumns * kTileColumns;
       std::memset(totals, 0, static_cast<size_t>(count) * sizeof totals[0]);
       for (int64_t k0 = 0; k0 < shape.K; k0 += kSumBlock) {
@@ -253,10 +266,13 @@ TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t be
 template <int64_t Format>
 TANDEM_INLINE void some_columns(const Shape &shape, const Product &p, int64_t begin, int64_t end,
                                 Panel &panel) {
-  if (p.rows > 1)
-    several_rows<Format>(shape, p, begin, end, panel);
-  else
-    one_row<Format>(shape, p, begin, end);
+  bool done = false;
+  unrolled<kMostDirect>([&](auto i) {
+    constexpr int T = i() + 1;
+    if (p.rows == T) few_rows<T, Format>(shape, p, begin, end);
+    done |= p.rows == T;
+  });
+  if (!done) several_rows<Format>(shape, p, begin, end, panel);
 }
 
 }  // namespace tandem::TANDEM_ISA
