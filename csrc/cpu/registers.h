@@ -21,8 +21,11 @@ constexpr int kRegister = 8;
 constexpr int kRegister = 4;
 #endif
 
+constexpr int kPartCount = kLanes / kRegister;  // registers of a vector
+
 typedef float Register __attribute__((vector_size(kRegister * sizeof(float))));
 typedef uint32_t RegisterU32 __attribute__((vector_size(kRegister * sizeof(uint32_t))));
+typedef int32_t RegisterI32 __attribute__((vector_size(kRegister * sizeof(int32_t))));
 
 typedef uint16_t RegisterHalf __attribute__((vector_size(kRegister * sizeof(uint16_t))));
 typedef uint8_t RegisterBytes __attribute__((vector_size(kRegister)));
@@ -31,6 +34,20 @@ TANDEM_INLINE Register all_lanes(float v) { return Register{} + v; }
 
 TANDEM_INLINE Register load_register(const float *p) {
   Register v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// bf16 values.
+TANDEM_INLINE Register load_register(const uint16_t *p) {
+  RegisterHalf v;
+  std::memcpy(&v, p, sizeof v);
+  return (Register)(__builtin_convertvector(v, RegisterU32) << 16);
+}
+
+template <typename R>
+TANDEM_INLINE R load_whole(const void *p) {
+  R v;
   std::memcpy(&v, p, sizeof v);
   return v;
 }
@@ -67,6 +84,24 @@ TANDEM_INLINE Register add_exact(const Register &sum, const Register &a, const R
   return sum + a * b;
 #endif
 }
+
+#if !defined(__AVX512F__)
+// The lanes of the registers of a vector, added as `tree_sum` has it.
+TANDEM_INLINE float lanes_sum(const Register *parts) {
+  typedef float Quarter __attribute__((vector_size(4 * sizeof(float))));
+  Quarter q;
+  if constexpr (kPartCount == 2) {
+    const Register half = parts[0] + parts[1];
+    Quarter quarters[2];
+    std::memcpy(quarters, &half, sizeof half);
+    q = quarters[0] + quarters[1];
+  } else {
+    const Register sum = (parts[0] + parts[2]) + (parts[1] + parts[3]);
+    std::memcpy(&q, &sum, sizeof q);
+  }
+  return (q[0] + q[2]) + (q[1] + q[3]);
+}
+#endif
 
 // Pairs of bf16 values, a word each, as the processor multiplies them.
 struct Pairs {
