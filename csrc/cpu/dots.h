@@ -100,7 +100,8 @@ TANDEM_INLINE void dot_tile(const uint16_t *x, const float *w, int64_t K, const 
   }
 }
 #else
-// What a register's lanes take of rows in a step: of bf16 matrices two values each, of f32 ones one.
+// What a register's lanes take of rows in a step: of bf16 matrices two values each, of f32 ones
+// one.
 template <typename W>
 struct Taken;
 
