@@ -7,8 +7,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "packing.h"
+#include "registers.h"
 #include "tandem.h"
-#include "vec.h"
 
 namespace tandem::TANDEM_ISA {
 
@@ -57,32 +58,66 @@ TANDEM_INLINE float inverse_of(uint8_t scale) {
   return float_of(scale == 254 ? 0x400000u : (254u - scale) << 23);
 }
 
-// The same in lanes.
-TANDEM_INLINE VecU32 encode_e4m3(const Vec &v) {
-  const VecU32 bits = (VecU32)v, sign = (bits >> 24) & 0x80u;
-  const VecU32 top = VecU32{} + bits_of(kE4m3Max);
-  const VecU32 magnitude = bits & kMagnitude, b = where_above(magnitude, top, top, magnitude);
-  const VecU32 normal = ((b + 0x7ffffu + ((b >> 20) & 1u)) >> 20) - (120u << 3);
-  const VecU32 subnormal = (VecU32)((Vec)b + 16384.0f) - bits_of(16384.0f);
-  return sign | where_above(VecU32{} + bits_of(0.015625f), b, subnormal, normal);
+// ---- groups, in registers -------------------------------------------------------------------
+
+constexpr int kPer32 = 32 / kRegister, kPer16 = 16 / kRegister;  // registers of a group
+
+template <int N, typename X>
+TANDEM_INLINE void load_group(const X *x, Register *v) {
+  unrolled<N>([&](auto i) TANDEM_BODY { v[i] = load_register(x + i() * kRegister); });
 }
 
-TANDEM_INLINE uint32_t max_magnitude(const Vec &a, const Vec &b) {
-  const VecU32 x = (VecU32)a & kMagnitude, y = (VecU32)b & kMagnitude;
-  return tree_max(where_above(x, y, x, y));
+// The largest |v| of N registers, as bits.
+template <int N>
+TANDEM_INLINE uint32_t max_magnitude(const Register *v) {
+  const auto magnitude = [&](int i) TANDEM_BODY { return (RegisterI32)v[i] & 0x7fffffff; };
+  RegisterI32 most = magnitude(0);
+  unrolled<N - 1>([&](auto i) TANDEM_BODY {
+    const RegisterI32 next = magnitude(i() + 1);
+    most = next > most ? next : most;
+  });
+  return static_cast<uint32_t>(lanes_max(most));
+}
+
+// e4m3 codes, in lanes.
+TANDEM_INLINE RegisterU32 encode_e4m3(const Register &v) {
+  const RegisterU32 bits = (RegisterU32)v, sign = (bits >> 24) & 0x80u;
+  const RegisterI32 top = RegisterI32{} + static_cast<int32_t>(bits_of(kE4m3Max));
+  const RegisterI32 magnitude = (RegisterI32)(bits & kMagnitude);
+  const RegisterI32 bounded = magnitude > top ? top : magnitude;
+  const RegisterU32 b = (RegisterU32)bounded;
+  const RegisterU32 normal = ((b + 0x7ffffu + ((b >> 20) & 1u)) >> 20) - (120u << 3);
+  const RegisterU32 subnormal = (RegisterU32)((Register)b + 16384.0f) - bits_of(16384.0f);
+  return sign | (bounded < static_cast<int32_t>(bits_of(0.015625f)) ? subnormal : normal);
+}
+
+// e2m1 codes, in lanes. As with e4m3, values from 1 on round in the integer domain, smaller ones by
+// adding 2^22, whose last mantissa bit is the grid step 2^-1. NaN must be handled before.
+TANDEM_INLINE RegisterU32 encode_e2m1(const Register &v) {
+  const RegisterU32 bits = (RegisterU32)v;
+  const RegisterI32 top = RegisterI32{} + static_cast<int32_t>(bits_of(6.0f));
+  const RegisterI32 magnitude = (RegisterI32)(bits & kMagnitude);
+  const RegisterI32 bounded = magnitude > top ? top : magnitude;
+  const RegisterU32 b = (RegisterU32)bounded;
+  const RegisterU32 normal = ((b + 0x1fffffu + ((b >> 22) & 1u)) >> 22) - (126u << 1);
+  const RegisterU32 subnormal = (RegisterU32)((Register)b + 0x1p22f) - bits_of(0x1p22f);
+  const RegisterU32 code = bounded < static_cast<int32_t>(bits_of(1.0f)) ? subnormal : normal;
+  const RegisterU32 sign = (bits >> 28) & 8u;
+  return code | (sign & (RegisterU32)((RegisterI32)code > 0));
 }
 
 // The 32 codes of a group; returns its scale.
-TANDEM_INLINE uint8_t encode_mxfp8_group(const Vec &a, const Vec &b, uint8_t *codes) {
-  const uint32_t top = max_magnitude(a, b), floor = bits_of(1e-4f);
+TANDEM_INLINE uint8_t encode_mxfp8_group(const Register *v, uint8_t *codes) {
+  const uint32_t top = max_magnitude<kPer32>(v), floor = bits_of(1e-4f);
   if (top > kInfinity) {
     std::memset(codes, kE4m3NaN, 32);
     return kUe8m0NaN;
   }
   const uint8_t scale = power_scale<8, 0x600000u>(top > floor ? top : floor);  // 448 = 1.75 * 2^8
   const float inverse = inverse_of(scale);
-  store_bytes(codes, encode_e4m3(a * inverse));
-  store_bytes(codes + kLanes, encode_e4m3(b * inverse));
+  RegisterU32 lanes[kPer32];
+  unrolled<kPer32>([&](auto i) TANDEM_BODY { lanes[i] = encode_e4m3(v[i] * inverse); });
+  store_bytes<kPer32>(codes, lanes);
   return scale;
 }
 
@@ -93,20 +128,11 @@ TANDEM_INLINE uint8_t encode_mxfp8_group(const Vec &a, const Vec &b, uint8_t *co
 // and scale 255.
 template <typename X>
 TANDEM_INLINE void encode_mxfp8(const X *x, int64_t n, uint8_t *codes, uint8_t *scales) {
-  for (int64_t g = 0; g < n / 32; ++g)
-    scales[g] = encode_mxfp8_group(load(x + 32 * g), load(x + 32 * g + kLanes), codes + 32 * g);
-}
-
-// e2m1 codes of 16 values, two a byte. As with e4m3, values from 1 on round in the integer domain,
-// smaller ones by adding 2^22, whose last mantissa bit is the grid step 2^-1. NaN must be handled
-// before.
-TANDEM_INLINE void encode_e2m1(const Vec &v, uint8_t *packed) {
-  const VecU32 bits = (VecU32)v, magnitude = bits & kMagnitude, top = VecU32{} + bits_of(6.0f);
-  const VecU32 b = where_above(magnitude, top, top, magnitude);
-  const VecU32 normal = ((b + 0x1fffffu + ((b >> 22) & 1u)) >> 22) - (126u << 1);
-  const VecU32 subnormal = (VecU32)((Vec)b + 0x1p22f) - bits_of(0x1p22f);
-  const VecU32 code = where_above(VecU32{} + bits_of(1.0f), b, subnormal, normal);
-  store_nibbles(packed, where_above(code, 0u, code | ((bits >> 28) & 8u), code));
+  for (int64_t g = 0; g < n / 32; ++g) {
+    Register v[kPer32];
+    load_group<kPer32>(x + 32 * g, v);
+    scales[g] = encode_mxfp8_group(v, codes + 32 * g);
+  }
 }
 
 // e2m1 codes of n values (a multiple of 32), two a byte, a ue8m0 scale for every 32.
@@ -116,8 +142,9 @@ TANDEM_INLINE void encode_e2m1(const Vec &v, uint8_t *packed) {
 template <typename X>
 TANDEM_INLINE void encode_mxfp4(const X *x, int64_t n, uint8_t *packed, uint8_t *scales) {
   for (int64_t g = 0; g < n / 32; ++g, x += 32, packed += 16) {
-    const Vec a = load(x), b = load(x + kLanes);
-    const uint32_t top = max_magnitude(a, b), floor = bits_of(6.0f * 0x1p-126f);
+    Register v[kPer32];
+    load_group<kPer32>(x, v);
+    const uint32_t top = max_magnitude<kPer32>(v), floor = bits_of(6.0f * 0x1p-126f);
     if (top > kInfinity) {
       std::memset(packed, 0, 16);
       scales[g] = kUe8m0NaN;
@@ -125,8 +152,9 @@ TANDEM_INLINE void encode_mxfp4(const X *x, int64_t n, uint8_t *packed, uint8_t 
     }
     scales[g] = power_scale<2, 0x400000u>(top > floor ? top : floor);  // 6 = 1.5 * 2^2
     const float inverse = inverse_of(scales[g]);
-    encode_e2m1(a * inverse, packed);
-    encode_e2m1(b * inverse, packed + 8);
+    RegisterU32 lanes[kPer32];
+    unrolled<kPer32>([&](auto i) TANDEM_BODY { lanes[i] = encode_e2m1(v[i] * inverse); });
+    store_nibbles<kPer32>(packed, lanes);
   }
 }
 
@@ -138,15 +166,19 @@ TANDEM_INLINE void encode_mxfp4(const X *x, int64_t n, uint8_t *packed, uint8_t 
 template <typename X>
 TANDEM_INLINE void encode_nvfp4(const X *x, int64_t n, uint8_t *packed, uint8_t *scales) {
   for (int64_t g = 0; g < n / 16; ++g, x += 16, packed += 8) {
-    const Vec v = load(x);
-    const uint32_t top = max_magnitude(v, v), floor = bits_of(6.0f * 0x1p-9f);
+    Register v[kPer16];
+    load_group<kPer16>(x, v);
+    const uint32_t top = max_magnitude<kPer16>(v), floor = bits_of(6.0f * 0x1p-9f);
     if (top > kInfinity) {
       std::memset(packed, 0, 8);
       scales[g] = kE4m3NaN;
       continue;
     }
     const uint32_t scale = encode_e4m3(float_of(top > floor ? top : floor) / 6.0f);
-    encode_e2m1(v / decode_e4m3(scale), packed);
+    const float divisor = decode_e4m3(scale);
+    RegisterU32 lanes[kPer16];
+    unrolled<kPer16>([&](auto i) TANDEM_BODY { lanes[i] = encode_e2m1(v[i] / divisor); });
+    store_nibbles<kPer16>(packed, lanes);
     scales[g] = static_cast<uint8_t>(scale);
   }
 }

@@ -14,45 +14,54 @@
 #include "elementary.h"
 #include "order.h"
 #include "parallel.h"
+#include "registers.h"
 #include "rng.h"
 #include "tandem.h"
-#include "vec.h"
 
 namespace tandem::TANDEM_ISA {
 
 constexpr float kGreedyBelow = 1e-5f;
 constexpr int32_t kHeaviest = 1 << 30;  // weight of the likeliest token
 constexpr int64_t kParts = 16, kLeastPart = 1024, kManyRows = 8;
-constexpr int32_t kNoId = 0x7fffffff;  // above every token id
-constexpr int kGroup = 4;              // vectors that are worked on together
-constexpr int64_t kVocabBlock = kGroup * kLanes;
-constexpr VecI32 kLaneIds = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+constexpr int32_t kNoId = 0x7fffffff;            // above every token id
+constexpr int64_t kVocabBlock = 64;              // tokens that are worked on together
+constexpr int kGroup = kVocabBlock / kRegister;  // registers of them
+#if defined(__AVX512F__)
+constexpr RegisterI32 kLaneIds = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#elif defined(__AVX2__)
+constexpr RegisterI32 kLaneIds = {0, 1, 2, 3, 4, 5, 6, 7};
+#else
+constexpr RegisterI32 kLaneIds = {0, 1, 2, 3};
+#endif
 
 // Of the bodies of loops over vectors, whose sums must stay in registers.
 #define TANDEM_FLAT __attribute__((always_inline))
 
-typedef float Vec8 __attribute__((vector_size(8 * sizeof(float))));
-typedef double EightDoubles __attribute__((vector_size(8 * sizeof(double))));
-
 // Sixteen sums in double.
 struct WideSum {
-  EightDoubles low = {}, high = {};
+  typedef float HalfRegister __attribute__((vector_size(kRegister / 2 * sizeof(float))));
+  typedef double Doubles __attribute__((vector_size(kRegister / 2 * sizeof(double))));
+  Doubles sums[kPartCount][2] = {};
 
-  TANDEM_INLINE void add(const Vec &v) {
+  // Registers follow each other as the lanes do.
+  TANDEM_INLINE void add(const Register &v, int number) {
+    Doubles *to = sums[number % kPartCount];
 #if defined(__AVX512F__)
-    low += (EightDoubles)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
-    high += (EightDoubles)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
+    to[0] += (Doubles)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)v));
+    to[1] += (Doubles)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)v, 1));
 #else
-    Vec8 halves[2];
+    HalfRegister halves[2];
     std::memcpy(halves, &v, sizeof v);
-    low += __builtin_convertvector(halves[0], EightDoubles);
-    high += __builtin_convertvector(halves[1], EightDoubles);
+    to[0] += __builtin_convertvector(halves[0], Doubles);
+    to[1] += __builtin_convertvector(halves[1], Doubles);
 #endif
   }
 
   // Halves first, as `tree_sum` has it.
   TANDEM_INLINE double total() const {
-    const EightDoubles s = low + high;
+    double s[kLanes];
+    std::memcpy(s, sums, sizeof s);
+    for (int i = 0; i < kLanes / 2; ++i) s[i] += s[i + kLanes / 2];
     const double a = s[0] + s[4], b = s[1] + s[5], c = s[2] + s[6], d = s[3] + s[7];
     return (a + c) + (b + d);
   }
@@ -60,17 +69,19 @@ struct WideSum {
 
 // Sixteen sums of integers from 0 to 2^30, of up to 2^16 terms each.
 struct WeightSum {
-  VecU32 low = {}, high = {};
+  RegisterU32 low[kPartCount] = {}, high[kPartCount] = {};
 
-  TANDEM_INLINE void add(const VecI32 &w) {
-    low += (VecU32)w & 0xffffu;
-    high += (VecU32)w >> 16;
+  TANDEM_INLINE void add(const RegisterI32 &w, int number) {
+    low[number % kPartCount] += (RegisterU32)w & 0xffffu;
+    high[number % kPartCount] += (RegisterU32)w >> 16;
   }
 
   TANDEM_INLINE int64_t total() const {
     int64_t sum = 0;
-    for (int i = 0; i < kLanes; ++i)
-      sum += (static_cast<int64_t>(high[i]) << 16) + static_cast<int64_t>(low[i]);
+    for (int i = 0; i < kLanes; ++i) {
+      const int at = i / kRegister, lane = i % kRegister;
+      sum += (static_cast<int64_t>(high[at][lane]) << 16) + static_cast<int64_t>(low[at][lane]);
+    }
     return sum;
   }
 };
@@ -83,7 +94,8 @@ struct Line {
 
   Line(const float *row, int64_t vocabulary, bool share)
       : x(row), vocab(vocabulary), length((vocabulary + kParts - 1) / kParts), shared(share) {
-    length = length < kLeastPart ? kLeastPart : (length + kVocabBlock - 1) / kVocabBlock * kVocabBlock;
+    length =
+        length < kLeastPart ? kLeastPart : (length + kVocabBlock - 1) / kVocabBlock * kVocabBlock;
   }
 
   int64_t parts() const { return (vocab + length - 1) / length; }
@@ -104,21 +116,22 @@ struct Line {
       share(0, parts());
   }
 
-  // visit(four vectors, the first id, the number of ids) over a part; ids that are missing hold
+  // visit(registers, the first id, the number of ids) over a part; ids that are missing hold
   // -inf.
   template <typename Visit>
   TANDEM_INLINE void each_block(int64_t part, const Visit &visit) const {
     const int64_t last = end(part);
     int64_t k = begin(part);
-    Vec block[kGroup];
+    Register block[kGroup];
     for (; k + kVocabBlock <= last; k += kVocabBlock) {
-      for (int i = 0; i < kGroup; ++i) block[i] = load(x + k + i * kLanes);
+      for (int i = 0; i < kGroup; ++i) block[i] = load_register(x + k + i * kRegister);
       visit(block, k, kVocabBlock);
     }
     if (k == last) return;
     float padded[kVocabBlock];
-    for (int64_t i = 0; i < kVocabBlock; ++i) padded[i] = k + i < last ? x[k + i] : -__builtin_inff();
-    for (int i = 0; i < kGroup; ++i) block[i] = load(padded + i * kLanes);
+    for (int64_t i = 0; i < kVocabBlock; ++i)
+      padded[i] = k + i < last ? x[k + i] : -__builtin_inff();
+    for (int i = 0; i < kGroup; ++i) block[i] = load_register(padded + i * kRegister);
     visit(block, k, last - k);
   }
 };
@@ -148,11 +161,11 @@ struct Distribution {
   double others,
       all;  // sums of exponentials of kept tokens and of all raw logits, `first` left out
 
-  TANDEM_INLINE Vec scaled(const Vec &x) const {
-    const Vec raw = x - peak;
+  TANDEM_INLINE Register scaled(const Register &x) const {
+    const Register raw = x - peak;
     return raw < -FLT_MAX ? raw : raw * inverse;  // an inverse of 0 leaves -inf
   }
-  TANDEM_INLINE float scaled(float x) const { return scaled(splat(x))[0]; }
+  TANDEM_INLINE float scaled(float x) const { return scaled(all_lanes(x))[0]; }
 
   TANDEM_INLINE bool keeps(float x, int64_t id) const {
     if (!filters) return true;
@@ -161,37 +174,39 @@ struct Distribution {
   }
 
   // Exponentials and weights of a block, 0 where the filters remove a token.
-  TANDEM_INLINE void weigh(const Vec *x, int64_t k, Vec *power, VecI32 *weight) const {
-    Vec d[kGroup];
+  TANDEM_INLINE void weigh(const Register *x, int64_t k, Register *power,
+                           RegisterI32 *weight) const {
+    Register d[kGroup];
     for (int i = 0; i < kGroup; ++i) d[i] = scaled(x[i]);
     exp_negative<kGroup>(d, power);
     for (int i = 0; i < kGroup; ++i) {
-      weight[i] = __builtin_convertvector(power[i] * 0x1p30f, VecI32);
+      weight[i] = __builtin_convertvector(power[i] * 0x1p30f, RegisterI32);
       if (!filters) continue;
-      const VecI32 stays = kept(x[i], k + i * kLanes, weight[i]);
+      const RegisterI32 stays = kept(x[i], k + i * kRegister, weight[i]);
       weight[i] &= stays;
-      power[i] = (Vec)((VecI32)power[i] & stays);
+      power[i] = (Register)((RegisterI32)power[i] & stays);
     }
   }
 
   // The weights alone.
-  TANDEM_INLINE void weigh(const Vec *x, int64_t k, int32_t *to) const {
-    VecI32 weight[kGroup] = {};
-    Vec power[kGroup];
+  TANDEM_INLINE void weigh(const Register *x, int64_t k, int32_t *to) const {
+    RegisterI32 weight[kGroup] = {};
+    Register power[kGroup];
     if (reaches(x)) weigh(x, k, power, weight);
     std::memcpy(to, weight, sizeof weight);
   }
 
   // The lanes that the filters keep.
-  TANDEM_INLINE VecI32 kept(const Vec &x, int64_t k, const VecI32 &weight) const {
-    const VecI32 ids = kLaneIds + static_cast<int32_t>(k);
-    return (VecI32)((x > bound) | ((x == bound) & (ids <= last))) & (VecI32)(weight >= least);
+  TANDEM_INLINE RegisterI32 kept(const Register &x, int64_t k, const RegisterI32 &weight) const {
+    const RegisterI32 ids = kLaneIds + static_cast<int32_t>(k);
+    return (RegisterI32)((x > bound) | ((x == bound) & (ids <= last))) &
+           (RegisterI32)(weight >= least);
   }
 
   // Whether the filters may keep any of a block.
-  TANDEM_INLINE bool reaches(const Vec *x) const {
+  TANDEM_INLINE bool reaches(const Register *x) const {
     if (!filters) return true;
-    VecI32 high = x[0] >= bound;
+    RegisterI32 high = x[0] >= bound;
     for (int i = 1; i < kGroup; ++i) high |= x[i] >= bound;
     return any(high);
   }
@@ -203,55 +218,58 @@ struct Distribution {
 // The maximum of a row, the lowest id that has it, and whether there is no NaN and it is finite.
 inline void find_peak(const Line &line, Distribution &d) {
   float best[kParts];
-  uint32_t size[kParts];
+  int32_t size[kParts];
   line.each_part(1, [&](int64_t part) {
-    Vec most[kGroup];
-    VecU32 largest[kGroup] = {};
-    for (Vec &one : most) one = splat(-__builtin_inff());
-    line.each_block(part, [&](const Vec *x, int64_t, int64_t) TANDEM_FLAT {
+    constexpr int kFew = 4;  // registers that wait for each other
+    Register most[kFew];
+    RegisterI32 largest[kFew] = {};
+    for (Register &one : most) one = all_lanes(-__builtin_inff());
+    line.each_block(part, [&](const Register *x, int64_t, int64_t) TANDEM_FLAT {
       for (int i = 0; i < kGroup; ++i) {
-        most[i] = x[i] > most[i] ? x[i] : most[i];
-        const VecU32 magnitude = (VecU32)x[i] & 0x7fffffffu;  // above infinity: NaN
-        largest[i] = magnitude > largest[i] ? magnitude : largest[i];
+        Register &high = most[i % kFew];
+        RegisterI32 &large = largest[i % kFew];
+        high = x[i] > high ? x[i] : high;
+        const RegisterI32 magnitude = (RegisterI32)x[i] & 0x7fffffff;  // above infinity: NaN
+        large = magnitude > large ? magnitude : large;
       }
     });
     best[part] = most[0][0];
     size[part] = largest[0][0];
-    for (int i = 0; i < kVocabBlock; ++i) {
-      const float x = most[i / kLanes][i % kLanes];
-      const uint32_t magnitude = largest[i / kLanes][i % kLanes];
+    for (int i = 0; i < kFew * kRegister; ++i) {
+      const float x = most[i / kRegister][i % kRegister];
+      const int32_t magnitude = largest[i / kRegister][i % kRegister];
       best[part] = x > best[part] ? x : best[part];
       size[part] = magnitude > size[part] ? magnitude : size[part];
     }
   });
   int64_t where = 0;
-  uint32_t top = size[0];
+  int32_t top = size[0];
   for (int64_t part = 1; part < line.parts(); ++part) {
     where = best[part] > best[where] ? part : where;
     top = size[part] > top ? size[part] : top;
   }
   d.peak = best[where] + 0.0f;  // -0 becomes +0
-  d.valid = top <= 0x7f800000u && d.peak <= FLT_MAX && d.peak >= -FLT_MAX;
+  d.valid = top <= 0x7f800000 && d.peak <= FLT_MAX && d.peak >= -FLT_MAX;
   if (!d.valid) return;
   d.first = line.begin(where);
   while (line.x[d.first] != d.peak) ++d.first;
 }
 
 // Takes an id, which may lie in it, out of a block.
-TANDEM_INLINE void take_out(Vec *v, int64_t k, int64_t id) {
+TANDEM_INLINE void take_out(Register *v, int64_t k, int64_t id) {
   if (id < k || id >= k + kVocabBlock) return;
   const int32_t place = static_cast<int32_t>(id - k);
   for (int i = 0; i < kGroup; ++i)
-    v[i] = (Vec)((VecI32)v[i] & (VecI32)(kLaneIds + i * kLanes != place));
+    v[i] = (Register)((RegisterI32)v[i] & (RegisterI32)(kLaneIds + i * kRegister != place));
 }
 
 // The lowest ids by lane that have weight 2^30, of a block and what came before.
-TANDEM_INLINE void note_heaviest(const VecI32 *weight, int64_t k, VecI32 *lowest) {
-  VecI32 found = {};
-  for (int i = 0; i < kGroup; ++i) found |= (VecI32)(weight[i] == kHeaviest);
+TANDEM_INLINE void note_heaviest(const RegisterI32 *weight, int64_t k, RegisterI32 *lowest) {
+  RegisterI32 found = {};
+  for (int i = 0; i < kGroup; ++i) found |= (RegisterI32)(weight[i] == kHeaviest);
   if (!any(found)) return;
   for (int i = 0; i < kGroup; ++i) {
-    const VecI32 ids = kLaneIds + (static_cast<int32_t>(k) + i * kLanes);
+    const RegisterI32 ids = kLaneIds + (static_cast<int32_t>(k) + i * kRegister);
     *lowest = (weight[i] == kHeaviest) & (ids < *lowest) ? ids : *lowest;
   }
 }
@@ -264,29 +282,29 @@ inline void sum_parts(const Line &line, Distribution &d, bool with_all) {
   line.each_part(apart ? 8 : 4, [&](int64_t part) {
     WeightSum weight;
     WideSum kept_sum, all_sum;
-    VecI32 lowest = kNoId + VecI32{};
-    line.each_block(part, [&](const Vec *x, int64_t k, int64_t) TANDEM_FLAT {
-      Vec power[kGroup];
+    RegisterI32 lowest = kNoId + RegisterI32{};
+    line.each_block(part, [&](const Register *x, int64_t k, int64_t) TANDEM_FLAT {
+      Register power[kGroup];
       if (d.reaches(x)) {
-        VecI32 w[kGroup];
+        RegisterI32 w[kGroup];
         d.weigh(x, k, power, w);
-        for (int i = 0; i < kGroup; ++i) weight.add(w[i]);
+        for (int i = 0; i < kGroup; ++i) weight.add(w[i], i);
         note_heaviest(w, k, &lowest);
         take_out(power, k, d.first);
-        for (int i = 0; i < kGroup; ++i) kept_sum.add(power[i]);
+        for (int i = 0; i < kGroup; ++i) kept_sum.add(power[i], i);
       }
       if (!apart) return;
-      Vec raw[kGroup];
+      Register raw[kGroup];
       for (int i = 0; i < kGroup; ++i) raw[i] = x[i] - d.peak;
       exp_negative<kGroup>(raw, power);
       take_out(power, k, d.first);
-      for (int i = 0; i < kGroup; ++i) all_sum.add(power[i]);
+      for (int i = 0; i < kGroup; ++i) all_sum.add(power[i], i);
     });
     d.weight[part] = weight.total();
     others[part] = kept_sum.total();
     all[part] = apart ? all_sum.total() : others[part];
     favourite[part] = lowest[0];
-    for (int i = 1; i < kLanes; ++i)
+    for (int i = 1; i < kRegister; ++i)
       favourite[part] = lowest[i] < favourite[part] ? lowest[i] : favourite[part];
   });
   for (int64_t part = 0; part < line.parts(); ++part) {

@@ -38,24 +38,6 @@ TANDEM_INLINE VecBf16 load_bf16_part(const uint16_t *p, int64_t count) {
 TANDEM_INLINE Vec add_exact_product(const Vec &sum, const Vec &a, const Vec &b) {
 #if defined(__AVX512F__)
   return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
-#elif defined(__AVX2__) && defined(__FMA__)
-  Vec result;
-  __m256 parts[3][2];
-  std::memcpy(parts[0], &a, sizeof a);
-  std::memcpy(parts[1], &b, sizeof b);
-  std::memcpy(parts[2], &sum, sizeof sum);
-  for (int i = 0; i < 2; ++i) parts[2][i] = _mm256_fmadd_ps(parts[0][i], parts[1][i], parts[2][i]);
-  std::memcpy(&result, parts[2], sizeof result);
-  return result;
-#elif defined(__ARM_NEON)
-  Vec result;
-  float32x4_t parts[3][4];
-  std::memcpy(parts[0], &a, sizeof a);
-  std::memcpy(parts[1], &b, sizeof b);
-  std::memcpy(parts[2], &sum, sizeof sum);
-  for (int i = 0; i < 4; ++i) parts[2][i] = vfmaq_f32(parts[2][i], parts[0][i], parts[1][i]);
-  std::memcpy(&result, parts[2], sizeof result);
-  return result;
 #else
   return sum + a * b;
 #endif

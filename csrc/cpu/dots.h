@@ -6,16 +6,23 @@
 
 #include "dot.h"
 #include "parallel.h"
+#include "registers.h"
 #include "vec.h"
 
 namespace tandem::TANDEM_ISA {
 
-constexpr int kTileRows = 4, kTileOutputs = 4;
+constexpr int kTileOutputs = 4;
+#if defined(__AVX512F__) || defined(__ARM_NEON)
+constexpr int kTileRows = 4;
+#else
+constexpr int kTileRows = 2;  // as many sums as 16 registers hold
+#endif
 // Elements that a matrix of short rows is fetched ahead, which processors do by themselves along
 // long rows only.
 constexpr int64_t kAhead = 4096;
 constexpr int64_t kRowsInCache = 64;  // that a thread multiplies with all of its outputs
 
+#if defined(__AVX512F__)
 // Lanes of a, from 0 on, and of b, from 16 on.
 template <int... Lane>
 TANDEM_INLINE Vec pick(const Vec &a, const Vec &b) {
@@ -51,6 +58,13 @@ TANDEM_INLINE Vec tree_sums(const Vec *v) {
   return halve<2>(two, two);
 }
 
+template <typename Emit>
+TANDEM_INLINE void emit_sums(int r, const Vec &sums, const Emit &emit) {
+  float values[kLanes];
+  store(values, sums);
+  emit(r, values);
+}
+
 // emit(r, x row r . w rows 0 to C - 1) for R rows; C is 1 or 4.
 template <int R, int C, typename Emit>
 TANDEM_INLINE void dot_tile(const uint16_t *x, const uint16_t *w, int64_t K, const Emit &emit) {
@@ -70,7 +84,7 @@ TANDEM_INLINE void dot_tile(const uint16_t *x, const uint16_t *w, int64_t K, con
   for (; k + 2 * kLanes <= K; k += 2 * kLanes)
     step([k](const uint16_t *p) { return load_bf16(p + k); });
   if (k < K) step([k, K](const uint16_t *p) { return load_bf16_part(p + k, K - k); });
-  for (int r = 0; r < R; ++r) emit(r, tree_sums(acc[r]));
+  for (int r = 0; r < R; ++r) emit_sums(r, tree_sums(acc[r]), emit);
 }
 
 template <int R, int C, typename Emit>
@@ -82,18 +96,96 @@ TANDEM_INLINE void dot_tile(const uint16_t *x, const float *w, int64_t K, const 
       for (int c = 0; c < C; ++c) acc[c] += load(x + k) * load(w + c * K + k);
     for (int c = 0; c < C && body < K; ++c)
       acc[c] += load_part(x + body, K - body) * load_part(w + c * K + body, K - body);
-    emit(r, tree_sums(acc));
+    emit_sums(r, tree_sums(acc), emit);
   }
 }
+#else
+// What a register's lanes take of rows in a step: of bf16 matrices two values each, of f32 ones
+// one.
+template <typename W>
+struct Taken;
+
+template <>
+struct Taken<uint16_t> {
+  static constexpr int64_t kStep = 2 * kLanes;
+  using Value = Pairs;
+  TANDEM_INLINE static Value load(const uint16_t *p, int part) {
+    return Pairs::load(p + 2 * kRegister * part);
+  }
+  TANDEM_INLINE static Register add(const Register &sum, const Value &x, const Value &w) {
+    return x.dot(sum, w);
+  }
+};
+
+template <>
+struct Taken<float> {
+  static constexpr int64_t kStep = kLanes;
+  using Value = Register;
+  template <typename T>
+  TANDEM_INLINE static Value load(const T *p, int part) {
+    return load_register(p + kRegister * part);
+  }
+  TANDEM_INLINE static Register add(const Register &sum, const Value &x, const Value &w) {
+    return sum + x * w;
+  }
+};
+
+// Adds a step of R rows of x and C rows of w to parts [first, first + P) of the lanes.
+template <int R, int C, int P, typename W>
+TANDEM_INLINE void add_step(const uint16_t *x, int64_t x_stride, const W *w, int64_t w_stride,
+                            int first, Register (*sums)[C][P]) {
+  unrolled<P>([&](auto p) TANDEM_BODY {
+    typename Taken<W>::Value rows[R];
+    unrolled<R>([&](auto r)
+                    TANDEM_BODY { rows[r] = Taken<W>::load(x + r() * x_stride, first + p()); });
+    unrolled<C>([&](auto c) TANDEM_BODY {
+      const auto own = Taken<W>::load(w + c() * w_stride, first + p());
+      unrolled<R>([&](auto r) TANDEM_BODY {
+        sums[r()][c()][p()] = Taken<W>::add(sums[r()][c()][p()], rows[r], own);
+      });
+    });
+  });
+}
+
+// emit(r, x row r . w rows 0 to C - 1) for R rows; C is 1 or 4. As many parts of the lanes at a
+// time as keep the sums in registers.
+template <int R, int C, typename W, typename Emit>
+TANDEM_INLINE void dot_tile(const uint16_t *x, const W *w, int64_t K, const Emit &emit) {
+  constexpr int kMost = kTileRows * kTileOutputs / (R * C);
+  constexpr int P = kMost < kPartCount ? kMost : kPartCount;
+  constexpr int64_t kStep = Taken<W>::kStep;
+  const int64_t body = K / kStep * kStep, rest = K - body;
+  const bool short_rows = K < kAhead / 2;
+  uint16_t x_rest[R][kStep] = {};
+  W w_rest[C][kStep] = {};
+  for (int r = 0; r < R && rest; ++r)
+    std::memcpy(x_rest[r], x + r * K + body, static_cast<size_t>(rest) * sizeof *x);
+  for (int c = 0; c < C && rest; ++c)
+    std::memcpy(w_rest[c], w + c * K + body, static_cast<size_t>(rest) * sizeof *w);
+  Register lanes[R][C][kPartCount];
+  for (int part = 0; part < kPartCount; part += P) {
+    Register sums[R][C][P] = {};
+    for (int64_t k = 0; k < body; k += kStep) {
+      for (int c = 0; c < C && short_rows && !part; ++c)
+        __builtin_prefetch(w + c * K + k + kAhead, 0, 2);
+      add_step<R, C, P>(x + k, K, w + k, K, part, sums);
+    }
+    if (rest) add_step<R, C, P>(x_rest[0], kStep, w_rest[0], kStep, part, sums);
+    for (int r = 0; r < R; ++r)
+      for (int c = 0; c < C; ++c) std::memcpy(&lanes[r][c][part], sums[r][c], sizeof sums[r][c]);
+  }
+  for (int r = 0; r < R; ++r) {
+    float values[C];
+    for (int c = 0; c < C; ++c) values[c] = lanes_sum(lanes[r][c]);
+    emit(r, values);
+  }
+}
+#endif
 
 template <int C, typename W, typename Emit>
 inline void emit_rows(const uint16_t *x, const W *w, int64_t K, int64_t row, int64_t end,
                       int64_t output, const Emit &emit) {
-  const auto own = [&](int r, const Vec &sums) {
-    float values[kLanes];
-    store(values, sums);
-    emit(row + r, output, C, values);
-  };
+  const auto own = [&](int r, const float *values) { emit(row + r, output, C, values); };
   for (; row + kTileRows <= end; row += kTileRows)
     dot_tile<kTileRows, C>(x + row * K, w + output * K, K, own);
   for (; row < end; ++row) dot_tile<1, C>(x + row * K, w + output * K, K, own);

@@ -8,45 +8,43 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
-#include "vec.h"
+#include "registers.h"
 
 namespace tandem::TANDEM_ISA {
 
 // The largest integer not above v, |v| < 2^30.
-TANDEM_INLINE Vec floor_of(const Vec &v) {
+TANDEM_INLINE Register floor_of(const Register &v) {
 #if defined(__AVX512F__)
-  return (Vec)_mm512_floor_ps((__m512)v);
+  return (Register)_mm512_floor_ps((__m512)v);
+#elif defined(__AVX2__)
+  return (Register)_mm256_floor_ps((__m256)v);
 #else
-  const Vec cut = __builtin_convertvector(__builtin_convertvector(v, VecI32), Vec);
+  const Register cut = __builtin_convertvector(__builtin_convertvector(v, RegisterI32), Register);
   return cut > v ? cut - 1.0f : cut;
 #endif
 }
 
 // v * 2^n of an integral n from -150 to 0 and a v near 1, subnormal results included, one rounding.
-TANDEM_INLINE Vec times_power(const Vec &v, const Vec &n) {
+TANDEM_INLINE Register times_power(const Register &v, const Register &n) {
 #if defined(__AVX512F__)
-  return (Vec)_mm512_scalef_ps((__m512)v, (__m512)n);
+  return (Register)_mm512_scalef_ps((__m512)v, (__m512)n);
 #else
-  const VecI32 whole = __builtin_convertvector(n, VecI32), half = whole >> 1;
-  return v * (Vec)((half + 127) << 23) * (Vec)((whole - half + 127) << 23);
+  const RegisterI32 whole = __builtin_convertvector(n, RegisterI32), half = whole >> 1;
+  return v * (Register)((half + 127) << 23) * (Register)((whole - half + 127) << 23);
 #endif
 }
 
-// e^x of N vectors of x <= 0, to two units in the last place; NaN of NaN. Several together, for the
-// steps of one wait for each other.
+// e^x of N registers of x <= 0, to two units in the last place; NaN of NaN. Several together, for
+// the steps of one wait for each other.
 //
 // x = n ln 2 + r with |r| <= ln(2) / 2 and a rounding, where the first part of ln 2 has so few bits
 // that its product with n is exact. The series of e^r up to r^7 leaves out less than 2^-27.
 template <int N>
-TANDEM_INLINE void exp_negative(const Vec *x, Vec *power) {
+TANDEM_INLINE void exp_together(const Register *x, Register *power) {
   constexpr float kInverse[] = {1.0f / 6.0f, 1.0f / 5.0f, 1.0f / 4.0f, 1.0f / 3.0f, 1.0f / 2.0f};
-  Vec whole[N], r[N], series[N];
+  Register whole[N], r[N], series[N];
   for (int i = 0; i < N; ++i) {
-    const Vec y = x[i] < -104.0f ? splat(-104.0f) : x[i];  // e^-104 rounds to zero
+    const Register y = x[i] < -104.0f ? all_lanes(-104.0f) : x[i];  // e^-104 rounds to zero
     whole[i] = floor_of(y * 1.4426950408889634f + 0.5f);
     r[i] = (y - whole[i] * 0.693359375f) + whole[i] * 2.12194440e-4f;
     series[i] = 1.0f + r[i] * (1.0f / 7.0f);
@@ -56,22 +54,28 @@ TANDEM_INLINE void exp_negative(const Vec *x, Vec *power) {
   for (int i = 0; i < N; ++i) power[i] = times_power(1.0f + r[i] * series[i], whole[i]);
 }
 
-TANDEM_INLINE Vec exp_negative(const Vec &x) {
-  Vec power;
-  exp_negative<1>(&x, &power);
+template <int N>
+TANDEM_INLINE void exp_negative(const Register *x, Register *power) {
+  constexpr int kTogether = N < 4 ? N : 4;  // whose numbers registers hold
+  for (int i = 0; i < N; i += kTogether) exp_together<kTogether>(x + i, power + i);
+}
+
+TANDEM_INLINE Register exp_negative(const Register &x) {
+  Register power;
+  exp_together<1>(&x, &power);
   return power;
 }
 
-TANDEM_INLINE float exp_negative(float x) { return exp_negative(splat(x))[0]; }
+TANDEM_INLINE float exp_negative(float x) { return exp_negative(all_lanes(x))[0]; }
 
 // log(1 + z) of z from 0 to 1; NaN of NaN.
 //
 // 2 atanh(w) with w = z / (2 + z) <= 1/3: no digits cancel however small z is. The series up to
 // w^17 leaves out less than 2^-31.
-TANDEM_INLINE Vec log1p_unit(const Vec &z) {
-  const Vec twice = (z + z) / (2.0f + z);
-  const Vec square = 0.25f * twice * twice;
-  Vec series = splat(1.0f / 17.0f);
+TANDEM_INLINE Register log1p_unit(const Register &z) {
+  const Register twice = (z + z) / (2.0f + z);
+  const Register square = 0.25f * twice * twice;
+  Register series = all_lanes(1.0f / 17.0f);
   series = 1.0f / 15.0f + square * series;
   series = 1.0f / 13.0f + square * series;
   series = 1.0f / 11.0f + square * series;

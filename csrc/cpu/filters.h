@@ -57,20 +57,20 @@ class Search {
 
  private:
   // Bins of scaled logits: 0 at the maximum.
-  TANDEM_INLINE VecI32 value_bin(const Vec &x) const {
-    const Vec place = row_.scaled(x) * -kBinsOfNat, top = splat(kBins - 1);
-    return __builtin_convertvector(place < top ? place : top, VecI32);
+  TANDEM_INLINE RegisterI32 value_bin(const Register &x) const {
+    const Register place = row_.scaled(x) * -kBinsOfNat, top = all_lanes(kBins - 1);
+    return __builtin_convertvector(place < top ? place : top, RegisterI32);
   }
 
   // Weights as min-p leaves them, of a block.
-  TANDEM_INLINE void heavy(const Vec *x, int32_t *to) const {
-    Vec d[kGroup], power[kGroup];
-    VecI32 w[kGroup];
+  TANDEM_INLINE void heavy(const Register *x, int32_t *to) const {
+    Register d[kGroup], power[kGroup];
+    RegisterI32 w[kGroup];
     for (int i = 0; i < kGroup; ++i) d[i] = row_.scaled(x[i]);
     exp_negative<kGroup>(d, power);
     for (int i = 0; i < kGroup; ++i) {
-      w[i] = __builtin_convertvector(power[i] * 0x1p30f, VecI32);
-      w[i] &= (VecI32)(w[i] >= row_.least);
+      w[i] = __builtin_convertvector(power[i] * 0x1p30f, RegisterI32);
+      w[i] &= (RegisterI32)(w[i] >= row_.least);
     }
     std::memcpy(to, w, sizeof w);
   }
@@ -97,11 +97,11 @@ class Search {
             table[bin] = 0;
           }
       };
-      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
-        VecI32 bin[kGroup], high = {};
+      line_.each_block(part, [&](const Register *x, int64_t k, int64_t count) TANDEM_FLAT {
+        RegisterI32 bin[kGroup], high = {};
         for (int i = 0; i < kGroup; ++i) {
           bin[i] = value_bin(x[i]);
-          high |= (VecI32)(bin[i] < kBins - 1);
+          high |= (RegisterI32)(bin[i] < kBins - 1);
         }
         if (!any(high)) {
           words[0][kBins - 1] += static_cast<uint64_t>(count) << 44;
@@ -144,7 +144,7 @@ class Search {
     int64_t low = kLowestImage, high = image(row_.peak);  // at `low` the bin is the last one
     while (low < high) {
       const int64_t middle = low + (high - low + 1) / 2;
-      if (value_bin(splat(preimage(static_cast<int32_t>(middle))))[0] >= bin)
+      if (value_bin(all_lanes(preimage(static_cast<int32_t>(middle))))[0] >= bin)
         low = middle;
       else
         high = middle - 1;
@@ -157,11 +157,11 @@ class Search {
   TANDEM_INLINE void each_inside(const Visit &visit) const {
     const int32_t lo = static_cast<int32_t>(lo_), hi = static_cast<int32_t>(hi_);
     for (int64_t part = 0; part < line_.parts(); ++part)
-      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
-        VecI32 key[kGroup], inside = {};
+      line_.each_block(part, [&](const Register *x, int64_t k, int64_t count) TANDEM_FLAT {
+        RegisterI32 key[kGroup], inside = {};
         for (int i = 0; i < kGroup; ++i) {
           key[i] = image(x[i]);
-          inside |= (VecI32)(key[i] > lo) & (VecI32)(key[i] <= hi);
+          inside |= (RegisterI32)(key[i] > lo) & (RegisterI32)(key[i] <= hi);
         }
         if (!any(inside)) return;
         int32_t w[kVocabBlock], keys[kVocabBlock];

@@ -53,7 +53,7 @@ template <typename Fill>
 inline int64_t find_id(const Line &line, const int64_t *sums, int64_t target, const Fill &fill) {
   int64_t part = 0, before = 0, found = -1;
   for (; part + 1 < line.parts() && before + sums[part] <= target; ++part) before += sums[part];
-  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
+  line.each_block(part, [&](const Register *x, int64_t k, int64_t count) TANDEM_FLAT {
     if (found >= 0) return;
     int64_t lanes[kVocabBlock];
     fill(x, k, count, lanes);
@@ -74,7 +74,7 @@ inline int64_t find_id(const Line &line, const int64_t *sums, int64_t target, co
 inline int64_t draw(const Line &line, const Distribution &d, uint64_t number) {
   if (d.greedy) return d.first;
   return find_id(line, d.weight, scaled_uniform(number, d.total),
-                 [&](const Vec *x, int64_t k, int64_t, int64_t *lanes) {
+                 [&](const Register *x, int64_t k, int64_t, int64_t *lanes) {
                    int32_t weight[kVocabBlock];
                    d.weigh(x, k, weight);
                    for (int64_t i = 0; i < kVocabBlock; ++i) lanes[i] = weight[i];

@@ -15,17 +15,9 @@
 
 namespace tandem::TANDEM_ISA {
 
-constexpr int kPartCount = kLanes / kRegister;
 constexpr int kPartStep = 2 * kRegister;  // values of a step in a part
 
 typedef uint16_t RegisterU16 __attribute__((vector_size(2 * kRegister * sizeof(uint16_t))));
-
-template <typename R>
-TANDEM_INLINE R load_whole(const void *p) {
-  R v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
 
 // ---- codes in twice as many lanes -----------------------------------------------------------
 
@@ -199,10 +191,8 @@ TANDEM_INLINE void activation_chunk(int64_t format, const uint8_t *x, const uint
   uint8_t room[2 * kChunk];
   if (format == TANDEM_BF16) {
     const uint8_t *row = whole<2 * kChunk>(x, 2 * left, room);
-    for (int64_t i = 0; i < kChunk; i += kRegister) {
-      const auto halves = load_whole<RegisterHalf>(row + 2 * i);
-      store_register(values + i, (Register)(__builtin_convertvector(halves, RegisterU32) << 16));
-    }
+    for (int64_t i = 0; i < kChunk; i += kRegister)
+      store_register(values + i, load_register(reinterpret_cast<const uint16_t *>(row) + i));
     return;
   }
   const uint8_t *codes = whole<kChunk>(x, left, room);

@@ -4,11 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
-
-#include "vec.h"
+#include "registers.h"
 
 namespace tandem::TANDEM_ISA {
 
@@ -20,8 +16,8 @@ TANDEM_INLINE int32_t image(float x) {
   return bits ^ ((bits >> 31) & 0x7fffffff);
 }
 
-TANDEM_INLINE VecI32 image(const Vec &x) {
-  const VecI32 bits = (VecI32)x & ~(VecI32)(x == 0.0f);
+TANDEM_INLINE RegisterI32 image(const Register &x) {
+  const RegisterI32 bits = (RegisterI32)x & ~(RegisterI32)(x == 0.0f);
   return bits ^ ((bits >> 31) & 0x7fffffff);
 }
 
@@ -70,13 +66,15 @@ inline void sort_descending(uint64_t *items, int64_t count) {
 }
 
 // Whether any lane of a mask is set.
-TANDEM_INLINE bool any(const VecI32 &mask) {
+TANDEM_INLINE bool any(const RegisterI32 &mask) {
 #if defined(__AVX512F__)
   return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(__AVX2__)
+  return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
 #else
-  uint64_t words[kLanes / 2], all = 0;
+  uint64_t words[kRegister / 2], all = 0;
   std::memcpy(words, &mask, sizeof words);
-  for (int i = 0; i < kLanes / 2; ++i) all |= words[i];
+  for (int i = 0; i < kRegister / 2; ++i) all |= words[i];
   return all != 0;
 #endif
 }

@@ -23,23 +23,6 @@ constexpr int kTogether = 4, kMostDirect = 4, kTileColumns = 3, kMostRows = 4;
 constexpr int kTogether = 2, kMostDirect = 2, kTileColumns = 2, kMostRows = 4;
 #endif
 
-// The lanes of all parts, added as `tree_sum` has it.
-TANDEM_INLINE float lanes_sum(const Register *parts) {
-  typedef float Quarter __attribute__((vector_size(4 * sizeof(float))));
-  Quarter q;
-  if constexpr (kPartCount == 2) {
-    const Register half = parts[0] + parts[1];
-    Quarter quarters[2];
-    std::memcpy(quarters, &half, sizeof half);
-    q = quarters[0] + quarters[1];
-  } else {
-    const Register half[2] = {parts[0] + parts[2], parts[1] + parts[3]};
-    const Register sum = half[0] + half[1];
-    std::memcpy(&q, &sum, sizeof q);
-  }
-  return (q[0] + q[2]) + (q[1] + q[3]);
-}
-
 // ---- few rows: weights go from memory through registers ------------------------------------
 
 // Rows of activations from some element on, and how far they and their parts are from each other.

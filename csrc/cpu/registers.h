@@ -13,24 +13,36 @@
 
 namespace tandem::TANDEM_ISA {
 
-#if defined(__AVX512F__)
-constexpr int kRegister = 16;  // lanes
-#elif defined(__AVX2__)
-constexpr int kRegister = 8;
-#else
-constexpr int kRegister = 4;
-#endif
-
-typedef float Register __attribute__((vector_size(kRegister * sizeof(float))));
-typedef uint32_t RegisterU32 __attribute__((vector_size(kRegister * sizeof(uint32_t))));
-
-typedef uint16_t RegisterHalf __attribute__((vector_size(kRegister * sizeof(uint16_t))));
-typedef uint8_t RegisterBytes __attribute__((vector_size(kRegister)));
-
 TANDEM_INLINE Register all_lanes(float v) { return Register{} + v; }
 
 TANDEM_INLINE Register load_register(const float *p) {
   Register v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+// bf16 values.
+TANDEM_INLINE Register load_register(const uint16_t *p) {
+#if defined(__AVX512F__)
+  return load(p);
+#else
+  RegisterHalf v;
+  std::memcpy(&v, p, sizeof v);
+  return (Register)(__builtin_convertvector(v, RegisterU32) << 16);
+#endif
+}
+
+// The last, incomplete register of a row: missing elements count as zero.
+template <typename T>
+TANDEM_INLINE Register load_register_part(const T *p, int64_t count) {
+  T padded[kRegister] = {};
+  std::memcpy(padded, p, static_cast<size_t>(count) * sizeof(T));
+  return load_register(padded);
+}
+
+template <typename R>
+TANDEM_INLINE R load_whole(const void *p) {
+  R v;
   std::memcpy(&v, p, sizeof v);
   return v;
 }
@@ -49,10 +61,13 @@ TANDEM_INLINE void store_halves(uint16_t *p, const RegisterU32 &v) {
   std::memcpy(p, &half, sizeof half);
 }
 
-// f32 to bf16 as `narrow` does it, in the lower halves.
-TANDEM_INLINE RegisterU32 narrow_register(const Register &v) {
-  const RegisterU32 b = (RegisterU32)v;
-  return v != v ? (b >> 16) | 0x40u : (b + 0x7fffu + ((b >> 16) & 1u)) >> 16;
+// Rounded to bf16.
+TANDEM_INLINE void store_register(uint16_t *p, const Register &v) {
+#if defined(__AVX512F__)
+  store(p, v);
+#else
+  store_halves(p, narrow_register(v));
+#endif
 }
 
 // sum + a * b where the product is exact.
@@ -66,6 +81,54 @@ TANDEM_INLINE Register add_exact(const Register &sum, const Register &a, const R
 #else
   return sum + a * b;
 #endif
+}
+
+// The lanes of the registers of a vector, added as `tree_sum` has it.
+TANDEM_INLINE float lanes_sum(const Register *parts) {
+  typedef float Quarter __attribute__((vector_size(4 * sizeof(float))));
+  Quarter q;
+  if constexpr (kPartCount == 1) {
+    return tree_sum(load_whole<Vec>(parts));
+  } else if constexpr (kPartCount == 2) {
+    const Register half = parts[0] + parts[1];
+    Quarter quarters[2];
+    std::memcpy(quarters, &half, sizeof half);
+    q = quarters[0] + quarters[1];
+  } else {
+    const Register sum = (parts[0] + parts[2]) + (parts[1] + parts[3]);
+    std::memcpy(&q, &sum, sizeof q);
+  }
+  return (q[0] + q[2]) + (q[1] + q[3]);
+}
+
+// Sum of f(register) over a row of n, in 16 lanes: lane l adds l, l + 16, ... in order, then
+// `tree_sum`. f(0) must be 0.
+template <typename T, typename F>
+TANDEM_INLINE float row_sum(const T *x, int64_t n, const F &f) {
+  Register sums[kPartCount] = {};
+  const auto add = [&](const T *p) TANDEM_BODY {
+    unrolled<kPartCount>([&](auto i)
+                             TANDEM_BODY { sums[i] += f(load_register(p + i() * kRegister)); });
+  };
+  const int64_t body = n / kLanes * kLanes;
+  for (int64_t k = 0; k < body; k += kLanes) add(x + k);
+  if (body < n) {
+    T padded[kLanes] = {};
+    std::memcpy(padded, x + body, static_cast<size_t>(n - body) * sizeof(T));
+    add(padded);
+  }
+  return lanes_sum(sums);
+}
+
+// y = f(register, index of its first element) over a row of n.
+template <typename X, typename Y, typename F>
+TANDEM_INLINE void map_row(const X *x, Y *y, int64_t n, const F &f) {
+  const int64_t body = n / kRegister * kRegister;
+  for (int64_t k = 0; k < body; k += kRegister) store_register(y + k, f(load_register(x + k), k));
+  if (body == n) return;
+  Y padded[kRegister];
+  store_register(padded, f(load_register_part(x + body, n - body), body));
+  std::memcpy(y + body, padded, static_cast<size_t>(n - body) * sizeof(Y));
 }
 
 // Pairs of bf16 values, a word each, as the processor multiplies them.

@@ -11,18 +11,6 @@
 
 namespace tandem::TANDEM_ISA {
 
-// f32 to bf16 as `store` does it, in the low halves of the lanes.
-TANDEM_INLINE VecU32 narrow_lanes(const Vec &v) {
-  VecU32 narrowed;
-  for (int i = 0; i < kLanes; i += kRegister) {
-    Register part;
-    std::memcpy(&part, reinterpret_cast<const char *>(&v) + i * sizeof(float), sizeof part);
-    const RegisterU32 bits = narrow_register(part);
-    std::memcpy(reinterpret_cast<char *>(&narrowed) + i * sizeof(float), &bits, sizeof bits);
-  }
-  return narrowed;
-}
-
 TANDEM_INLINE VecU32 load_words(const void *p, int64_t count) {
   VecU32 words = {};
   if (count >= kLanes)
@@ -40,11 +28,24 @@ TANDEM_INLINE void store_words(void *p, const VecU32 &words, int64_t count) {
 }
 
 // Pairs (even, odd) become (even c - odd s, even s + odd c), in f32 with one rounding.
-TANDEM_INLINE VecU32 turn(const VecU32 &words, const Vec &cosine, const Vec &sine) {
-  const Vec even = (Vec)(words << 16), odd = (Vec)(words & 0xffff0000u);
-  return narrow_lanes(even * cosine - odd * sine) |
-         (narrow_lanes(even * sine + odd * cosine) << 16);
+TANDEM_INLINE RegisterU32 turn(const RegisterU32 &words, const Register &cosine,
+                               const Register &sine) {
+  const Register even = (Register)(words << 16), odd = (Register)(words & 0xffff0000u);
+  return narrow_register(even * cosine - odd * sine) |
+         (narrow_register(even * sine + odd * cosine) << 16);
 }
+
+#if !defined(__AVX512F__)
+TANDEM_INLINE VecU32 turn(const VecU32 &words, const Vec &cosine, const Vec &sine) {
+  RegisterU32 parts[kPartCount];
+  Register cosines[kPartCount], sines[kPartCount];
+  std::memcpy(parts, &words, sizeof words);
+  std::memcpy(cosines, &cosine, sizeof cosine);
+  std::memcpy(sines, &sine, sizeof sine);
+  for (int i = 0; i < kPartCount; ++i) parts[i] = turn(parts[i], cosines[i], sines[i]);
+  return load_whole<VecU32>(parts);
+}
+#endif
 
 // The angles of a row.
 struct Angles {

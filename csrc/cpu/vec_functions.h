@@ -1,34 +1,50 @@
-// The functions of functions.h in sixteen lanes: the same arithmetic, so the same bits.
+// The functions of functions.h in the lanes of a register: the same arithmetic, so the same bits.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
-#include "vec.h"
+#include "registers.h"
 
 namespace tandem::TANDEM_ISA {
 
-typedef double VecF64 __attribute__((vector_size(kLanes * sizeof(double))));
-typedef uint64_t VecU64 __attribute__((vector_size(kLanes * sizeof(uint64_t))));
+// Lanes that are worked on in double: those of a register, or what of them fits one.
+#if defined(__AVX512F__)
+constexpr int kDoubles = kRegister;
+#else
+constexpr int kDoubles = kRegister / 2;
+#endif
 
-// See exp_f32 of functions.h.
-TANDEM_INLINE Vec exp_lanes(const Vec &x) {
+typedef float FloatsF64 __attribute__((vector_size(kDoubles * sizeof(float))));
+typedef double LanesF64 __attribute__((vector_size(kDoubles * sizeof(double))));
+typedef uint64_t LanesU64 __attribute__((vector_size(kDoubles * sizeof(uint64_t))));
+
+// See exp_f32 of functions.h; x from -150 to 150.
+TANDEM_INLINE FloatsF64 exp_bounded(const FloatsF64 &x) {
   constexpr double kLog2e = 1.4426950408889634, kLn2 = 0.6931471805599453;
   constexpr double kToInteger = 6755399441055744.0;
-  const Vec low = splat(-150.0f), high = splat(150.0f);
-  const Vec bounded = x < low ? low : x > high ? high : x;
-  const VecF64 v = __builtin_convertvector(bounded, VecF64);
-  const VecF64 shifted = v * kLog2e + kToInteger;
-  const VecF64 k = shifted - kToInteger;
-  const VecF64 r = v - k * kLn2;
-  VecF64 p = VecF64{} + 1.0 / 39916800.0;
+  const LanesF64 v = __builtin_convertvector(x, LanesF64);
+  const LanesF64 shifted = v * kLog2e + kToInteger;
+  const LanesF64 k = shifted - kToInteger;
+  const LanesF64 r = v - k * kLn2;
+  LanesF64 p = LanesF64{} + 1.0 / 39916800.0;
   constexpr double kInverseFactorials[] = {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
                                            1.0 / 720,     1.0 / 120,    1.0 / 24,    1.0 / 6,
                                            0.5,           1.0,          1.0};
   for (const double c : kInverseFactorials) p = p * r + c;
-  const VecF64 power = (VecF64)(((VecU64)shifted + 1023) << 52);
-  return __builtin_convertvector(p * power, Vec);
+  const LanesF64 power = (LanesF64)(((LanesU64)shifted + 1023) << 52);
+  return __builtin_convertvector(p * power, FloatsF64);
 }
 
-TANDEM_INLINE Vec sigmoid_lanes(const Vec &x) { return 1.0f / (1.0f + exp_lanes(-x)); }
+TANDEM_INLINE Register exp_lanes(const Register &x) {
+  const Register low = all_lanes(-150.0f), high = all_lanes(150.0f);
+  const Register bounded = x < low ? low : x > high ? high : x;
+  FloatsF64 parts[kRegister / kDoubles];
+  std::memcpy(parts, &bounded, sizeof parts);
+  for (FloatsF64 &part : parts) part = exp_bounded(part);
+  return load_whole<Register>(parts);
+}
+
+TANDEM_INLINE Register sigmoid_lanes(const Register &x) { return 1.0f / (1.0f + exp_lanes(-x)); }
 
 }  // namespace tandem::TANDEM_ISA

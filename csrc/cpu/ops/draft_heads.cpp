@@ -19,11 +19,11 @@ constexpr float kClip = 60.0f;
 
 // x . w in the order of `row_sum`.
 inline float weighed(const uint16_t *x, const float *w, int64_t n) {
-  Vec sum = {};
+  Sum sum;
   const int64_t body = n / kLanes * kLanes;
   for (int64_t k = 0; k < body; k += kLanes) sum += load(x + k) * load(w + k);
   if (body < n) sum += load_part(x + body, n - body) * load_part(w + body, n - body);
-  return tree_sum(sum);
+  return tree_sum(sum.value());
 }
 
 inline float trust(const uint16_t *hidden, const uint16_t *embedded, const float *proj, int64_t H,

@@ -20,7 +20,7 @@ namespace tandem::TANDEM_ISA::ops::draft_sample {
 inline int64_t write_part(const Line &line, const Distribution &d, const Masses &masses,
                           int64_t part, int32_t *weight) {
   int64_t sum = 0;
-  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
+  line.each_block(part, [&](const Register *x, int64_t k, int64_t count) TANDEM_FLAT {
     int32_t own[kVocabBlock];
     int64_t lanes[kVocabBlock];
     d.weigh(x, k, own);
@@ -41,7 +41,7 @@ inline int64_t propose(const Line &line, const Distribution &d, int32_t *weight,
   masses.more = kWhole - all;
   sums[d.favourite / line.length] += masses.more;
   return find_id(line, sums, static_cast<int64_t>(number >> 11),
-                 [&](const Vec *, int64_t k, int64_t count, int64_t *lanes) {
+                 [&](const Register *, int64_t k, int64_t count, int64_t *lanes) {
                    int32_t own[kVocabBlock] = {};
                    std::memcpy(own, weight + k, static_cast<size_t>(count) * sizeof(int32_t));
                    masses.block(own, k, lanes);

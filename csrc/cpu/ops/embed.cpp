@@ -27,7 +27,7 @@ struct Table {
 };
 
 TANDEM_INLINE void round_row(const float *x, uint16_t *y, int64_t n) {
-  map_row(x, y, n, [](const Vec &v, int64_t) { return v; });
+  map_row(x, y, n, [](const Register &v, int64_t) { return v; });
 }
 
 // The last group of a row may be short.

@@ -21,9 +21,10 @@ constexpr int64_t kStep = 32;  // channels: two registers of pairs, and whole gr
 
 TANDEM_INLINE void normalise(const uint16_t *row, const float *weight, uint16_t *y, int64_t D,
                              double eps) {
-  const float sum = row_sum(row, D, [](const Vec &v) { return v * v; });
+  const float sum = row_sum(row, D, [](const Register &v) { return v * v; });
   const float factor = 1.0f / std::sqrt(sum / static_cast<float>(D) + static_cast<float>(eps));
-  map_row(row, y, D, [&](const Vec &v, int64_t k) { return v * factor * load(weight + k); });
+  map_row(row, y, D,
+          [&](const Register &v, int64_t k) { return v * factor * load_register(weight + k); });
 }
 
 TANDEM_INLINE void write_entry(int64_t format, const uint16_t *row, int64_t D, const Angles &angles,

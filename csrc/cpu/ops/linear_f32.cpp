@@ -38,16 +38,16 @@ int32_t run(const void *x, const uint8_t *x_scales, const float *weight, void *y
         const uint8_t *row =
             static_cast<const uint8_t *>(x) + t * K * (x_format == TANDEM_BF16 ? 2 : 1);
         const uint8_t *scales = x_scales ? x_scales + t * (K / 32) : nullptr;
-        Vec sum = {};
+        Sum sum;
         for (int64_t k = 0; k < K; k += kLanes) {
           const int64_t count = K - k;
           sum += values(x_format, row, scales, k, count) *
                  (count < kLanes ? load_part(w + k, count) : load(w + k));
         }
         if (y_format == TANDEM_F32)
-          static_cast<float *>(y)[t * N + n] = tree_sum(sum);
+          static_cast<float *>(y)[t * N + n] = tree_sum(sum.value());
         else
-          static_cast<uint16_t *>(y)[t * N + n] = narrow(tree_sum(sum));
+          static_cast<uint16_t *>(y)[t * N + n] = narrow(tree_sum(sum.value()));
       }
     }
   });

@@ -15,11 +15,11 @@ constexpr int64_t kColumns = 512;  // of a row that are one task
 template <typename Load, typename Store>
 TANDEM_INLINE void add_up(const uint16_t *y, const int32_t *source, const uint16_t *shared,
                           int64_t H, int64_t k, const Load &read, const Store &write) {
-  Vec sum = {};
+  Sum sum;
   for (int64_t i = 0; i < k; ++i)
     if (source[i] >= 0) sum += read(y + source[i] * H);
   if (shared) sum += read(shared);
-  write(sum);
+  write(sum.value());
 }
 
 int32_t run(const uint16_t *y, const int32_t *source, const uint16_t *shared, uint16_t *out,

@@ -22,42 +22,44 @@ namespace tandem::TANDEM_ISA::ops::moe_route {
 constexpr int32_t kTaken = INT32_MIN;  // below the image of -inf
 
 // sqrt(log(1 + e^x)), NaN of NaN.
-TANDEM_INLINE Vec affinity(const Vec &x) {
-  const Vec size = (Vec)((VecI32)x & 0x7fffffff);
-  const Vec soft = (x > 0.0f ? x : Vec{}) + log1p_unit(exp_negative(-size));
-  float roots[kLanes];
-  store(roots, soft);
+TANDEM_INLINE Register affinity(const Register &x) {
+  const Register size = (Register)((RegisterI32)x & 0x7fffffff);
+  const Register soft = (x > 0.0f ? x : Register{}) + log1p_unit(exp_negative(-size));
+  float roots[kRegister];
+  store_register(roots, soft);
   for (float &root : roots) root = std::sqrt(root);
-  return x != x ? x : load(roots);
+  return x != x ? x : load_register(roots);
 }
 
 // Products become scores; keys order what is chosen from. NaN counts as -inf.
 inline void score_row(float *scores, const float *bias, int32_t *keys, int64_t E) {
-  for (int64_t e = 0; e < E; e += kLanes) {
-    const int64_t count = E - e < kLanes ? E - e : kLanes;
-    const bool whole = count == kLanes;
-    const Vec score = affinity(whole ? load(scores + e) : load_part(scores + e, count));
-    const Vec choice = score + (whole ? load(bias + e) : load_part(bias + e, count));
-    VecI32 key = choice != choice ? kLowestImage + VecI32{} : image(choice);
-    for (int64_t i = count; i < kLanes; ++i) key[i] = kTaken;
+  int64_t e = 0;
+  const auto score = [&](float *products, const float *offsets) TANDEM_BODY {
+    const Register found = affinity(load_register(products));
+    const Register choice = found + load_register(offsets);
+    const RegisterI32 key = choice != choice ? kLowestImage + RegisterI32{} : image(choice);
+    store_register(products, found);
     std::memcpy(keys + e, &key, sizeof key);
-    if (whole)
-      store(scores + e, score);
-    else
-      store_part(scores + e, score, count);
-  }
+  };
+  for (; e + kRegister <= E; e += kRegister) score(scores + e, bias + e);
+  if (e == E) return;
+  float products[kRegister] = {}, offsets[kRegister] = {};
+  const size_t rest = static_cast<size_t>(E - e) * sizeof(float);
+  std::memcpy(products, scores + e, rest);
+  std::memcpy(offsets, bias + e, rest);
+  score(products, offsets);
+  std::memcpy(scores + e, products, rest);
 }
 
 // The lowest index of the largest key.
 TANDEM_INLINE int64_t best_of(const int32_t *keys, int64_t padded) {
-  VecI32 most = kTaken + VecI32{};
-  for (int64_t e = 0; e < padded; e += kLanes) {
-    VecI32 key;
-    std::memcpy(&key, keys + e, sizeof key);
+  RegisterI32 most = kTaken + RegisterI32{};
+  for (int64_t e = 0; e < padded; e += kRegister) {
+    const RegisterI32 key = load_whole<RegisterI32>(keys + e);
     most = key > most ? key : most;
   }
   int32_t best = most[0];
-  for (int i = 1; i < kLanes; ++i) best = most[i] > best ? most[i] : best;
+  for (int i = 1; i < kRegister; ++i) best = most[i] > best ? most[i] : best;
   int64_t at = 0;
   while (keys[at] != best) ++at;
   return at;
@@ -95,6 +97,7 @@ int32_t run(const uint16_t *x, const uint16_t *gate, const float *wide, const fl
   parallel_for(T, 8 * E + k * E, [=](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       score_row(scores + t * E, roles[t] ? bias_vl : bias, keys + t * padded, E);
+      for (int64_t e = E; e < padded; ++e) keys[t * padded + e] = kTaken;
       choose(scores + t * E, keys + t * padded, padded, k, static_cast<float>(scaling),
              experts + t * k, weights + t * k);
     }

@@ -13,16 +13,17 @@ namespace tandem::TANDEM_ISA::ops::process_logits {
 
 inline void write_part(const Line &line, const Distribution &d, int64_t part, float *out) {
   const float norm = d.valid ? static_cast<float>(d.log_kept()) : 0.0f;
-  const Vec nothing = splat(d.valid ? -__builtin_inff() : __builtin_nanf(""));
-  line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
-    Vec value[kGroup] = {nothing, nothing, nothing, nothing};
+  const Register nothing = all_lanes(d.valid ? -__builtin_inff() : __builtin_nanf(""));
+  line.each_block(part, [&](const Register *x, int64_t k, int64_t count) TANDEM_FLAT {
+    Register value[kGroup];
+    for (Register &one : value) one = nothing;
     if (d.valid && d.reaches(x)) {
       int32_t weight[kVocabBlock] = {};
       if (d.least > 0) d.weigh(x, k, weight);
       for (int i = 0; i < kGroup; ++i) {
-        VecI32 w, stays = ~VecI32{};
-        std::memcpy(&w, weight + i * kLanes, sizeof w);
-        if (d.filters) stays = d.kept(x[i], k + i * kLanes, w);
+        RegisterI32 w, stays = ~RegisterI32{};
+        std::memcpy(&w, weight + i * kRegister, sizeof w);
+        if (d.filters) stays = d.kept(x[i], k + i * kRegister, w);
         value[i] = stays != 0 ? d.scaled(x[i]) - norm : nothing;
       }
     }

@@ -34,20 +34,20 @@ inline Masses measure_offer(const Line &line, const int32_t *offer) {
   int32_t best[kParts];
   line.each_part(1, [&](int64_t part) {
     WeightSum sum;
-    VecI32 most = {};
-    line.each_block(part, [&](const Vec *, int64_t k, int64_t count) TANDEM_FLAT {
+    RegisterI32 most = {};
+    line.each_block(part, [&](const Register *, int64_t k, int64_t count) TANDEM_FLAT {
       int32_t weight[kVocabBlock];
       read_block(offer + k, count, weight);
       for (int i = 0; i < kGroup; ++i) {
-        VecI32 w;
-        std::memcpy(&w, weight + i * kLanes, sizeof w);
-        sum.add(w);
+        RegisterI32 w;
+        std::memcpy(&w, weight + i * kRegister, sizeof w);
+        sum.add(w, i);
         most = w > most ? w : most;
       }
     });
     sums[part] = sum.total();
     best[part] = most[0];
-    for (int i = 1; i < kLanes; ++i) best[part] = most[i] > best[part] ? most[i] : best[part];
+    for (int i = 1; i < kRegister; ++i) best[part] = most[i] > best[part] ? most[i] : best[part];
   });
   for (int64_t part = 0; part < line.parts(); ++part) {
     total += sums[part];
@@ -70,7 +70,7 @@ class Judge {
     int64_t p_sums[kParts], q_all = 0, p_all = 0;
     line.each_part(16, [&](int64_t part) {
       int64_t q_sum = 0, p_sum = 0;
-      line.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
+      line.each_block(part, [&](const Register *x, int64_t k, int64_t count) TANDEM_FLAT {
         int64_t q[kVocabBlock], p[kVocabBlock];
         masses(x, k, count, q, p);
         q_sum += sum_block(q);
@@ -101,7 +101,7 @@ class Judge {
     int64_t left[kParts], all = 0;
     line_.each_part(16, [&](int64_t part) {
       int64_t sum = 0;
-      line_.each_block(part, [&](const Vec *x, int64_t k, int64_t count) TANDEM_FLAT {
+      line_.each_block(part, [&](const Register *x, int64_t k, int64_t count) TANDEM_FLAT {
         int64_t rest[kVocabBlock];
         residual(x, k, count, rest);
         sum += sum_block(rest);
@@ -111,18 +111,19 @@ class Judge {
     for (int64_t part = 0; part < line_.parts(); ++part) all += left[part];
     if (all)
       return find_id(line_, left, scaled_uniform(number, all),
-                     [&](const Vec *x, int64_t k, int64_t count, int64_t *lanes) {
+                     [&](const Register *x, int64_t k, int64_t count, int64_t *lanes) {
                        residual(x, k, count, lanes);
                      });
     return find_id(line_, sums_, scaled_uniform(number, kWhole),
-                   [&](const Vec *x, int64_t k, int64_t count, int64_t *lanes) {
+                   [&](const Register *x, int64_t k, int64_t count, int64_t *lanes) {
                      int64_t p[kVocabBlock];
                      masses(x, k, count, lanes, p);
                    });
   }
 
  private:
-  TANDEM_INLINE void masses(const Vec *x, int64_t k, int64_t count, int64_t *q, int64_t *p) const {
+  TANDEM_INLINE void masses(const Register *x, int64_t k, int64_t count, int64_t *q,
+                            int64_t *p) const {
     int32_t own[kVocabBlock], theirs[kVocabBlock];
     d_.weigh(x, k, own);
     read_block(offer_ + k, count, theirs);
@@ -130,7 +131,7 @@ class Judge {
     p_.block(theirs, k, p);
   }
 
-  TANDEM_INLINE void residual(const Vec *x, int64_t k, int64_t count, int64_t *rest) const {
+  TANDEM_INLINE void residual(const Register *x, int64_t k, int64_t count, int64_t *rest) const {
     int64_t p[kVocabBlock];
     masses(x, k, count, rest, p);
     for (int64_t i = 0; i < kVocabBlock; ++i) rest[i] = rest[i] > p[i] ? rest[i] - p[i] : 0;

@@ -14,9 +14,9 @@ namespace tandem::TANDEM_ISA::ops::swiglu_quant {
 constexpr int64_t kGroup = 32, kPiece = 8 * kGroup, kWork = 40;  // columns of a task; of a column
 
 // NaN compares false and stays.
-TANDEM_INLINE Vec product(const uint16_t *gate, const uint16_t *up, float limit) {
-  const Vec high = splat(limit), low = splat(-limit);
-  Vec g = load(gate), u = load(up);
+TANDEM_INLINE Register product(const uint16_t *gate, const uint16_t *up, float limit) {
+  const Register high = all_lanes(limit), low = all_lanes(-limit);
+  Register g = load_register(gate), u = load_register(up);
   g = g > high ? high : g;
   u = u > high ? high : u < low ? low : u;
   return g * sigmoid_lanes(g) * u;
@@ -25,13 +25,13 @@ TANDEM_INLINE Vec product(const uint16_t *gate, const uint16_t *up, float limit)
 TANDEM_INLINE void encode_piece(const uint16_t *gate, const uint16_t *up, float limit,
                                 const float *weight, uint8_t *codes, uint8_t *scales, int64_t n) {
   for (int64_t k = 0; k < n; k += kGroup) {
-    Vec values[2];
-    for (int half = 0; half < 2; ++half) {
-      const int64_t place = k + half * kLanes;
-      values[half] = product(gate + place, up + place, limit);
-      if (weight) values[half] *= *weight;
+    Register values[kPer32];
+    for (int i = 0; i < kPer32; ++i) {
+      const int64_t place = k + i * kRegister;
+      values[i] = product(gate + place, up + place, limit);
+      if (weight) values[i] *= *weight;
     }
-    scales[k / kGroup] = encode_mxfp8_group(values[0], values[1], codes + k);
+    scales[k / kGroup] = encode_mxfp8_group(values, codes + k);
   }
 }
 

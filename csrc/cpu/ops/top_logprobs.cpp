@@ -15,8 +15,8 @@ namespace tandem::TANDEM_ISA::ops::top_logprobs {
 inline int64_t best_of(const Line &line, int64_t part, int64_t most, uint64_t *heap) {
   int64_t count = 0;
   float least = -__builtin_inff();  // what is not above it comes too late: ids only rise
-  line.each_block(part, [&](const Vec *x, int64_t k, int64_t lanes) TANDEM_FLAT {
-    VecI32 high = x[0] > least;
+  line.each_block(part, [&](const Register *x, int64_t k, int64_t lanes) TANDEM_FLAT {
+    RegisterI32 high = x[0] > least;
     for (int i = 1; i < kGroup; ++i) high |= x[i] > least;
     if (!any(high)) return;
     for (int64_t i = 0; i < lanes; ++i) {
