@@ -154,8 +154,9 @@ def test_stop_strings_across_tokens(world: World) -> None:
 
 
 def test_a_stop_string_before_min_tokens_is_text(world: World) -> None:
-    base = {"temperature": 1.0, "seed": 3, "max_tokens": 30, "ignore_eos": True, "logit_bias": letters(world, "xyz")}
-    text = run(world, **base).result.text
+    base = {"temperature": 1.0, "max_tokens": 30, "ignore_eos": True, "logit_bias": letters(world, "xyz")}
+    drawn = ((seed, run(world, **base, seed=seed).result.text) for seed in range(20))
+    base["seed"], text = next((seed, text) for seed, text in drawn if text[2:4] in text[9:])
     stop = text[2:4]
     later = text.index(stop, 9)  # its last letter is token 11 or later
     result = run(world, **base, stop=(stop,), min_tokens=11).result
