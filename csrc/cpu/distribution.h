@@ -217,8 +217,8 @@ struct Distribution {
 
 // The maximum of a row, the lowest id that has it, and whether there is no NaN and it is finite.
 inline void find_peak(const Line &line, Distribution &d) {
-  float best[kParts];
-  int32_t size[kParts];
+  float best[kParts] = {};
+  int32_t size[kParts] = {};
   line.each_part(1, [&](int64_t part) {
     constexpr int kFew = 4;  // registers that wait for each other
     Register most[kFew];

@@ -67,7 +67,7 @@ int32_t run(const float *values, int32_t *ids, float *logprobs, int64_t *heaps, 
     const Line line(values + t * stride, V, shared);
     const int64_t most = n < line.length ? n : line.length;
     uint64_t *lists = reinterpret_cast<uint64_t *>(heaps) + t * kParts * most;
-    int64_t counts[kParts];
+    int64_t counts[kParts] = {};
     line.each_part(
         2, [&](int64_t part) { counts[part] = best_of(line, part, most, lists + part * most); });
     merge(line, counts, lists, most, n, ids + t * n, logprobs + t * n);
