@@ -49,7 +49,7 @@ def sample(tmp_path: Path) -> Iterator[type]:
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = loaded
     spec.loader.exec_module(loaded)
-    backend = loaded.Sample(use_native=False)
+    backend = loaded.Sample(use_native=True)
     emit(run(backend, "L0"), backend, path.parent / TABLE_FILE)
     yield loaded.Sample
     del sys.modules[MODULE]
@@ -60,7 +60,7 @@ def test_a_table_shows_the_level_of_its_run(sample: type) -> None:
     assert (found.level, found.why[:7]) == ("L0", "run of ")
     table = found.table
     assert table["ops"]["linear"] == {"impl": "native", "allows": table["ops"]["linear"]["allows"]}
-    assert table["ops"]["rope"] == {"impl": "composite"}
+    assert table["ops"]["moe_block"] == {"impl": "composite"}
     assert table["device"]["backend"] == "sample" and set(table["sources"]) == {"package"}
 
 

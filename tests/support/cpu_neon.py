@@ -96,7 +96,7 @@ def listen(call: Callable[[], Any], written: Any = None) -> list[Call]:
 
 def _memory(array: Tensor) -> Bytes:
     """From an array's first byte to the end of its memory: rows may lie apart."""
-    whole = torch.empty(0, dtype=torch.uint8).set_(array.untyped_storage())  # type: ignore[call-overload]
+    whole = torch.empty(0, dtype=torch.uint8).set_(array.untyped_storage())
     memory: Bytes = whole.numpy()[array.storage_offset() * array.element_size() :]
     return memory
 
