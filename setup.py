@@ -2,10 +2,8 @@
 
 The directories core/ and backends/ become the packages `tandem` and `tandem.backends`.  The CPU
 kernels in csrc/ are compiled into one shared library inside `tandem.backends.cpu`, called through a
-C ABI, so one wheel serves every Python version.  TANDEM_CPU_SETS names the instruction sets to
-compile for, where that is not to be all of csrc/build_cpu.py (half a minute each).  Without a C++
-compiler, or with TANDEM_NO_NATIVE=1, the build succeeds without the library and leaves a file that
-says why.
+C ABI, so one wheel serves every Python version.  Without a C++ compiler, or with TANDEM_NO_NATIVE=1,
+the build succeeds without the library and leaves a file that says why.
 """
 
 from __future__ import annotations
@@ -35,8 +33,7 @@ def compile_native(target: Path) -> str:
     compiler = find_compiler()
     if compiler is None:
         return "no C++ compiler (CXX, c++, g++, clang++) was found at build time"
-    names = os.environ.get("TANDEM_CPU_SETS", "").split() or None
-    message = compile_library(target, compiler, names, extra=shlex.split(os.environ.get("CXXFLAGS", "")))
+    message = compile_library(target, compiler, extra=shlex.split(os.environ.get("CXXFLAGS", "")))
     if not message:
         return ""
     print(message)

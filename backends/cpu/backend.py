@@ -48,7 +48,7 @@ class CpuBackend(CanonicalCaches):
         self._ops: dict[str, OpFunction] = launchers(kernels) if use_native else {}
         self._native_note = "native kernels" if use_native else "composites only"
         self._arena = memory.Arena()
-        self._memory: recording.Memory | None = None
+        self._recorded: recording.Memory | None = None
         self._caps = Capabilities(
             contract=CONTRACT_VERSION,
             formats=frozenset(f.value for f in QFormat),
@@ -176,9 +176,9 @@ class CpuBackend(CanonicalCaches):
             return super().capture(function)
         from tandem.backends.cpu import recording
 
-        if self._memory is None:
-            self._memory = recording.Memory()
-        return recording.record(self._library, self._memory, function)
+        if self._recorded is None:
+            self._recorded = recording.Memory()
+        return recording.record(self._library, self._recorded, function)
 
 
 BACKEND = CpuBackend

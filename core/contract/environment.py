@@ -26,7 +26,6 @@ KNOWN = {
     CACHE_DIR: "folder for what may be measured or built again; default: ~/.cache/tandem",
     "TANDEM_CONFORMANCE_BACKEND": "backend that the conformance tests run on",
     "TANDEM_NO_NATIVE": "1 at build time: no native kernels",
-    "TANDEM_CPU_SETS": "at build time: instruction sets of the native kernels, all by default",
     "TANDEM_PYTHON": "interpreter of ci/typecheck.sh",
 }
 

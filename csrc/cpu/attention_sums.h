@@ -102,19 +102,6 @@ inline void sum_block(const Attention &a, int64_t place, OutputBlock &block) {
   }
 }
 
-// Number i of an order in which every stretch has an equal share of the numbers below any bound:
-// what a row selects ends somewhere, and whoever had the chunks behind would have nothing to do.
-TANDEM_INLINE int64_t dealt(int64_t i, int64_t count) {
-  int64_t number = 0;
-  for (int64_t step = 1; count > 1; step *= 2) {
-    const int64_t even = (count + 1) / 2;
-    if (i >= even) number += step;
-    count = i < even ? even : count - even;
-    i = i < even ? i : i - even;
-  }
-  return number;
-}
-
 // Task i of those of some rows' sums; rows follow each other, since they differ in length.
 TANDEM_INLINE OutputBlock output_block(const Attention &a, int64_t i, int64_t rows, int64_t *row) {
   const int64_t groups = parts(a.H, kBlockHeads);

@@ -12,19 +12,11 @@
 #include <immintrin.h>
 #endif
 
-#include "register_vectors.h"
+#include "order.h"
+#include "registers.h"
 #include "vec.h"
 
 namespace tandem::TANDEM_ISA::selection {
-
-// Scores as integers that order like them; both zeros are one, NaN must be sorted out before.
-TANDEM_INLINE int32_t ordered_bits(float score) {
-  const int32_t b = static_cast<int32_t>(bits_of(score + 0.0f));
-  return b ^ ((b >> 31) & 0x7fffffff);
-}
-TANDEM_INLINE float of_ordered_bits(int32_t key) {
-  return float_of(static_cast<uint32_t>(key ^ ((key >> 31) & 0x7fffffff)));
-}
 
 // Bit l: whether lane l is above a threshold; NaN is not.
 TANDEM_INLINE uint32_t lanes_above(const Vec &v, float threshold) {
@@ -39,21 +31,15 @@ TANDEM_INLINE uint32_t lanes_above(const Vec &v, float threshold) {
       static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(half[1], t, _CMP_GT_OQ)));
   return low | (high << 8);
 #else
-  constexpr int kEach = kRegisterBytes / 4;
-  RegI32 above[kLanes / kEach], any = {};
-  for (int i = 0; i < kLanes / kEach; ++i) {
-    RegF32 part;
-    std::memcpy(&part, reinterpret_cast<const float *>(&v) + i * kEach, sizeof part);
-    above[i] = part > threshold;
-    any |= above[i];
+  RegisterI32 above[kPartCount], some = {};
+  for (int i = 0; i < kPartCount; ++i) {
+    above[i] = load_register(reinterpret_cast<const float *>(&v) + i * kRegister) > threshold;
+    some |= above[i];
   }
-  uint64_t words[kRegisterBytes / 8], some = 0;
-  std::memcpy(words, &any, sizeof any);
-  for (const uint64_t word : words) some |= word;
-  if (!some) return 0;
+  if (!any(some)) return 0;
   uint32_t mask = 0;
   for (int l = 0; l < kLanes; ++l)
-    mask |= static_cast<uint32_t>(above[l / kEach][l % kEach] & 1) << l;
+    mask |= static_cast<uint32_t>(above[l / kRegister][l % kRegister] & 1) << l;
   return mask;
 #endif
 }
@@ -74,7 +60,7 @@ class Best {
     std::memcpy(values, &scores, sizeof values);
     for (; mask; mask &= mask - 1) {
       const int lane = __builtin_ctz(mask);
-      keys_[count_] = ordered_bits(values[lane]);
+      keys_[count_] = image(values[lane]);
       indexes_[count_++] = index_of(lane);
     }
     if (count_ > room_ - kLanes) thin();
@@ -88,14 +74,14 @@ class Best {
 
  private:
   int64_t at_least(int32_t key, int64_t padded) const {
-    RegI32 counts = {};
-    for (int64_t i = 0; i < padded; i += kRegisterBytes / 4) {
-      RegI32 v;
+    RegisterI32 counts = {};
+    for (int64_t i = 0; i < padded; i += kRegister) {
+      RegisterI32 v;
       std::memcpy(&v, keys_ + i, sizeof v);
       counts -= v >= key;
     }
     int64_t sum = 0;
-    for (int l = 0; l < kRegisterBytes / 4; ++l) sum += counts[l];
+    for (int l = 0; l < kRegister; ++l) sum += counts[l];
     return sum;
   }
 
@@ -130,7 +116,7 @@ class Best {
       kept += keep;
     }
     count_ = kept;
-    threshold_ = of_ordered_bits(edge);
+    threshold_ = preimage(edge);
   }
 
   int32_t *keys_, *indexes_;

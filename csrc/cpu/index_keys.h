@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-#include "register_vectors.h"
+#include "registers.h"
 #include "vec.h"
 
 namespace tandem::TANDEM_ISA::indexer {
@@ -26,7 +26,6 @@ constexpr int kSpread = 1, kOffset = 24;
 #endif
 // Scale bytes of narrow keys and queries: no product of numbers within these leaves f32's range.
 constexpr int kLeastScale = 96, kMostScale = 158;
-constexpr int kRegisterLanes = kRegisterBytes / 4;
 constexpr int kTiles = 4, kBlockKeys = kTiles * kLanes;
 constexpr int64_t kMostDim = 1024, kMostGroups = kMostDim / 32;
 constexpr int kQuads = 8, kQuadBytes = 4 * kLanes;  // of a group; of a quad of channels of a tile
@@ -117,14 +116,15 @@ TANDEM_INLINE VecI8 integers(const VecU8 &nibbles, const VecU8 &shift) {
   return (VecI8)_mm512_permutexvar_epi8(index, _mm512_load_si512(kTable));
 #else
   VecI8 result;
-  for (int at = 0; at < 4 * kLanes; at += kRegisterBytes) {
-    RegI8 code, more;
+  for (int at = 0; at < 4 * kLanes; at += 4 * kRegister) {
+    RegisterI8 code, more;
     std::memcpy(&code, reinterpret_cast<const uint8_t *>(&nibbles) + at, sizeof code);
     std::memcpy(&more, reinterpret_cast<const uint8_t *>(&shift) + at, sizeof more);
-    const RegI8 m = code & 7, negative = (code & 8) > 0;
-    const RegI8 value = m - (m > 4) - (m > 5) + ((m > 6) & 3);  // a comparison that holds is -1
-    const RegI8 shifted = value + (value & (more > 0));
-    const RegI8 signed_value = (shifted ^ negative) - negative;
+    const RegisterI8 m = code & 7, negative = (code & 8) > 0;
+    const RegisterI8 value =
+        m - (m > 4) - (m > 5) + ((m > 6) & 3);  // a comparison that holds is -1
+    const RegisterI8 shifted = value + (value & (more > 0));
+    const RegisterI8 signed_value = (shifted ^ negative) - negative;
     std::memcpy(reinterpret_cast<uint8_t *>(&result) + at, &signed_value, sizeof signed_value);
   }
   return result;
@@ -133,29 +133,29 @@ TANDEM_INLINE VecI8 integers(const VecU8 &nibbles, const VecU8 &shift) {
 
 // Products of eight quads of the keys in a register with eight quads of a query, which are the same
 // for all keys and unsigned, added up. |sums of two products| stay below 2^12 where kSpread is 1.
-TANDEM_INLINE RegI32 group_dots(const int8_t *keys, const uint8_t *query) {
+TANDEM_INLINE RegisterI32 group_dots(const int8_t *keys, const uint8_t *query) {
 #if defined(__AVX512VNNI__)
   __m512i sum = _mm512_setzero_si512();
   for (int i = 0; i < kQuads; ++i)
-    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi32(load_as<int32_t>(query + 4 * i)),
+    sum = _mm512_dpbusd_epi32(sum, _mm512_set1_epi32(load_whole<int32_t>(query + 4 * i)),
                               _mm512_load_si512(keys + i * kQuadBytes));
-  return (RegI32)sum;
+  return (RegisterI32)sum;
 #elif defined(__AVX2__)
   __m256i sum = _mm256_setzero_si256();
   for (int i = 0; i < kQuads; ++i) {
-    const __m256i quad = _mm256_set1_epi32(load_as<int32_t>(query + 4 * i));
-    sum =
-        _mm256_add_epi16(sum, _mm256_maddubs_epi16(quad, load_as<__m256i>(keys + i * kQuadBytes)));
+    const __m256i quad = _mm256_set1_epi32(load_whole<int32_t>(query + 4 * i));
+    sum = _mm256_add_epi16(sum,
+                           _mm256_maddubs_epi16(quad, load_whole<__m256i>(keys + i * kQuadBytes)));
   }
-  return (RegI32)_mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+  return (RegisterI32)_mm256_madd_epi16(sum, _mm256_set1_epi16(1));
 #else
-  RegI16 sum = {};
+  RegisterI16 sum = {};
   for (int i = 0; i < kQuads; ++i) {
-    const RegI16 key = load_as<RegI16>(keys + i * kQuadBytes);
-    const RegI16 quad = (RegI16)(RegI32{} + load_as<int32_t>(query + 4 * i));
+    const RegisterI16 key = load_whole<RegisterI16>(keys + i * kQuadBytes);
+    const RegisterI16 quad = (RegisterI16)(RegisterI32{} + load_whole<int32_t>(query + 4 * i));
     sum += (key << 8 >> 8) * (quad & 0xff) + (key >> 8) * ((quad >> 8) & 0xff);
   }
-  return ((RegI32)sum << 16 >> 16) + ((RegI32)sum >> 16);
+  return ((RegisterI32)sum << 16 >> 16) + ((RegisterI32)sum >> 16);
 #endif
 }
 
@@ -173,7 +173,7 @@ TANDEM_INLINE void load_scales(const uint8_t *const *keys, int64_t groups, VecI3
   }
 }
 
-// Of numbers far from overflow; comparisons of such wide vectors are slow, see register_vectors.h.
+// Of numbers far from overflow; comparisons of such wide vectors are slow, see registers.h.
 TANDEM_INLINE VecI32 below(const VecI32 &a, const VecI32 &b) { return (a - b) >> 31; }
 
 TANDEM_INLINE VecI32 choose(const VecI32 &which, const VecI32 &a, const VecI32 &b) {
@@ -218,9 +218,9 @@ __attribute__((noinline)) inline void decode_tile(const uint8_t *const *keys, in
       std::memcpy(out + 2 * d * kQuadBytes, &low, sizeof low);
       std::memcpy(out + (2 * d + 1) * kQuadBytes, &high, sizeof high);
     }
-    for (int l = 0; l < kLanes; l += kRegisterLanes) {
-      const RegI32 sum = group_dots(out + 4 * l, ones) * -kOffset;
-      const RegI32 base = load_as<RegI32>(block.base[tile] + l) + sum;
+    for (int l = 0; l < kLanes; l += kRegister) {
+      const RegisterI32 sum = group_dots(out + 4 * l, ones) * -kOffset;
+      const RegisterI32 base = load_whole<RegisterI32>(block.base[tile] + l) + sum;
       std::memcpy(block.group_base[tile][g] + l, &sum, sizeof sum);
       std::memcpy(block.base[tile] + l, &base, sizeof base);
     }

@@ -51,29 +51,6 @@ struct NoKey {
   }
 };
 
-// An order of tasks in which any stretch holds tasks from everywhere: what rows see ends somewhere,
-// and whoever gets the tasks beyond has nothing to do.
-struct Order {
-  int64_t count, step;
-
-  explicit Order(int64_t tasks) : count(tasks), step(1) {
-    for (int64_t s = tasks * 5 / 8; s > 1; --s)
-      if (divisor(s, tasks) == 1) {
-        step = s;
-        break;
-      }
-  }
-  static int64_t divisor(int64_t a, int64_t b) {
-    while (b) {
-      const int64_t rest = a % b;
-      a = b;
-      b = rest;
-    }
-    return a;
-  }
-  int64_t operator()(int64_t i) const { return i * step % count; }
-};
-
 TANDEM_INLINE void hide(uint16_t *scores, int64_t begin, int64_t end) {
   for (int64_t j = begin; j < end; ++j) scores[j] = 0xff80;  // -inf
 }

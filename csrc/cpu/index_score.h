@@ -79,15 +79,15 @@ inline void prepare(const uint8_t *codes, const uint8_t *scales, const uint16_t 
 // Adds to the totals of the keys of kTogether registers: weight * relu(dot), of dots without
 // scales.
 template <int H>
-TANDEM_INLINE void add_terms(const RegI32 (*dots)[H], const float *scale, const float *weights,
+TANDEM_INLINE void add_terms(const RegisterI32 (*dots)[H], const float *scale, const float *weights,
                              int64_t stride, float *totals) {
-  RegF32 sums[kTogether];
-  for (int p = 0; p < kTogether; ++p) sums[p] = load_as<RegF32>(totals + p * kRegisterLanes);
+  Register sums[kTogether];
+  for (int p = 0; p < kTogether; ++p) sums[p] = load_whole<Register>(totals + p * kRegister);
   for (int h = 0; h < H; ++h)
     for (int p = 0; p < kTogether; ++p) {
-      const RegI32 positive = dots[p][h] & ~(dots[p][h] >> 31);
-      const RegF32 factor = load_as<RegF32>(scale + p * kRegisterLanes);
-      sums[p] += __builtin_convertvector(positive, RegF32) * factor * weights[h * stride];
+      const RegisterI32 positive = dots[p][h] & ~(dots[p][h] >> 31);
+      const Register factor = load_whole<Register>(scale + p * kRegister);
+      sums[p] += __builtin_convertvector(positive, Register) * factor * weights[h * stride];
     }
   std::memcpy(totals, sums, sizeof sums);
 }
@@ -96,21 +96,21 @@ TANDEM_INLINE void add_terms(const RegI32 (*dots)[H], const float *scale, const 
 template <int H>
 TANDEM_INLINE void add_narrow(const KeyBlock &keys, const uint8_t *query, const float *numbers,
                               int64_t groups, float *totals) {
-  for (int first = 0; first < kBlockKeys; first += kTogether * kRegisterLanes) {
+  for (int first = 0; first < kBlockKeys; first += kTogether * kRegister) {
     const int t = first / kLanes, l = first % kLanes;
-    RegI32 dots[kTogether][H];
+    RegisterI32 dots[kTogether][H];
     for (int p = 0; p < kTogether; ++p)
       for (int h = 0; h < H; ++h)
-        dots[p][h] = load_as<RegI32>(keys.base[t] + l + p * kRegisterLanes);
+        dots[p][h] = load_whole<RegisterI32>(keys.base[t] + l + p * kRegister);
 #if defined(__AVX512VNNI__)
     for (int64_t i = 0; i < groups * kQuads; ++i) {
       __m512i quads[H];
       for (int h = 0; h < H; ++h)
-        quads[h] = _mm512_set1_epi32(load_as<int32_t>(query + h * 32 * groups + 4 * i));
+        quads[h] = _mm512_set1_epi32(load_whole<int32_t>(query + h * 32 * groups + 4 * i));
       for (int p = 0; p < kTogether; ++p) {
         const __m512i key = _mm512_load_si512(keys.group(p, 0, groups) + i * kQuadBytes);
         for (int h = 0; h < H; ++h)
-          dots[p][h] = (RegI32)_mm512_dpbusd_epi32((__m512i)dots[p][h], quads[h], key);
+          dots[p][h] = (RegisterI32)_mm512_dpbusd_epi32((__m512i)dots[p][h], quads[h], key);
       }
     }
 #else
@@ -126,23 +126,23 @@ TANDEM_INLINE void add_narrow(const KeyBlock &keys, const uint8_t *query, const 
 template <typename Sum>
 TANDEM_INLINE void add_wide(const KeyBlock &keys, const uint8_t *query, const float *numbers,
                             int64_t groups, float *totals) {
-  for (int first = 0; first < kBlockKeys; first += kTogether * kRegisterLanes) {
+  for (int first = 0; first < kBlockKeys; first += kTogether * kRegister) {
     Sum sums[kTogether] = {};
     for (int64_t g = 0; g < groups; ++g)
       for (int p = 0; p < kTogether; ++p) {
         const int t = first / kLanes + p, l = first % kLanes;
-        const RegI32 part = load_as<RegI32>(keys.group_base[t][g] + l) +
-                            group_dots(keys.group(t, g, groups) + 4 * l, query + 32 * g);
-        const RegF32 scale = load_as<RegF32>(keys.group_scale[t][g] + l);
+        const RegisterI32 part = load_whole<RegisterI32>(keys.group_base[t][g] + l) +
+                                 group_dots(keys.group(t, g, groups) + 4 * l, query + 32 * g);
+        const Register scale = load_whole<Register>(keys.group_scale[t][g] + l);
         sums[p] +=
             __builtin_convertvector(part, Sum) * numbers[g] * __builtin_convertvector(scale, Sum);
       }
     for (int p = 0; p < kTogether; ++p) {
-      float *place = totals + first + p * kRegisterLanes;
-      const RegF32 dot = __builtin_convertvector(sums[p] * 0.25f, RegF32);
-      const RegI32 negative = dot < 0.0f;  // NaN stays
-      const RegF32 total =
-          load_as<RegF32>(place) + (RegF32)((RegI32)dot & ~negative) * numbers[groups];
+      float *place = totals + first + p * kRegister;
+      const Register dot = __builtin_convertvector(sums[p] * 0.25f, Register);
+      const RegisterI32 negative = dot < 0.0f;  // NaN stays
+      const Register total =
+          load_whole<Register>(place) + (Register)((RegisterI32)dot & ~negative) * numbers[groups];
       std::memcpy(place, &total, sizeof total);
     }
   }
@@ -176,9 +176,9 @@ __attribute__((noinline)) inline void score_block(const KeyBlock &keys, const Qu
     else if (alike)
       add_narrow<1>(keys, query, of_head, q.groups, totals);
     else if (apart[h] <= most)
-      add_wide<RegF32>(keys, query, of_head, q.groups, totals);
+      add_wide<Register>(keys, query, of_head, q.groups, totals);
     else
-      add_wide<RegF64>(keys, query, of_head, q.groups, totals);
+      add_wide<RegisterF64>(keys, query, of_head, q.groups, totals);
     h += alike == kHeads ? kHeads : 1;
   }
   for (int64_t k = 0; k < kBlockKeys && k < count; k += kLanes) {

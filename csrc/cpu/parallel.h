@@ -26,4 +26,17 @@ inline void parallel_for(int64_t count, int64_t work, const Body &body) {
       &body);
 }
 
+// Number i of an order in which every stretch has an equal share of the numbers below any bound:
+// what a row selects ends somewhere, and whoever had the chunks behind would have nothing to do.
+inline int64_t dealt(int64_t i, int64_t count) {
+  int64_t number = 0;
+  for (int64_t step = 1; count > 1; step *= 2) {
+    const int64_t even = (count + 1) / 2;
+    if (i >= even) number += step;
+    count = i < even ? even : count - even;
+    i = i < even ? i : i - even;
+  }
+  return number;
+}
+
 }  // namespace tandem

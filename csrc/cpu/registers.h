@@ -13,6 +13,11 @@
 
 namespace tandem::TANDEM_ISA {
 
+typedef int8_t RegisterI8 __attribute__((vector_size(4 * kRegister)));
+typedef int16_t RegisterI16 __attribute__((vector_size(4 * kRegister)));
+typedef int64_t RegisterI64 __attribute__((vector_size(4 * kRegister)));
+typedef double RegisterF64 __attribute__((vector_size(8 * kRegister)));  // as many as of f32
+
 TANDEM_INLINE Register all_lanes(float v) { return Register{} + v; }
 
 TANDEM_INLINE Register load_register(const float *p) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "functions.h"
 #include "registers.h"
 
 namespace tandem::TANDEM_ISA {
@@ -21,16 +22,11 @@ typedef uint64_t LanesU64 __attribute__((vector_size(kDoubles * sizeof(uint64_t)
 
 // See exp_f32 of functions.h; x from -150 to 150.
 TANDEM_INLINE FloatsF64 exp_bounded(const FloatsF64 &x) {
-  constexpr double kLog2e = 1.4426950408889634, kLn2 = 0.6931471805599453;
-  constexpr double kToInteger = 6755399441055744.0;
   const LanesF64 v = __builtin_convertvector(x, LanesF64);
   const LanesF64 shifted = v * kLog2e + kToInteger;
   const LanesF64 k = shifted - kToInteger;
   const LanesF64 r = v - k * kLn2;
-  LanesF64 p = LanesF64{} + 1.0 / 39916800.0;
-  constexpr double kInverseFactorials[] = {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
-                                           1.0 / 720,     1.0 / 120,    1.0 / 24,    1.0 / 6,
-                                           0.5,           1.0,          1.0};
+  LanesF64 p = LanesF64{} + kFirstFactorial;
   for (const double c : kInverseFactorials) p = p * r + c;
   const LanesF64 power = (LanesF64)(((LanesU64)shifted + 1023) << 52);
   return __builtin_convertvector(p * power, FloatsF64);

@@ -113,4 +113,4 @@ def test_a_step_takes_no_more_memory_than_its_arrays_at_one_time() -> None:
 
     graph = backend.capture(chain)
     assert len(graph) == 50  # type: ignore[arg-type]
-    assert backend._memory is not None and backend._memory.nbytes <= 3 * x.nbytes + recording.CHUNK
+    assert backend._recorded is not None and backend._recorded.nbytes <= 3 * x.nbytes + recording.CHUNK

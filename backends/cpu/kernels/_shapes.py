@@ -12,35 +12,21 @@ from tandem.errors import LayoutError
 Tensor = torch.Tensor
 
 
-def require(op: str, **wanted: tuple[Tensor, tuple[int, ...]]) -> None:
-    """Compare arrays, by name, with the shapes that the op's other arguments give them.
+def require(op: str, *pairs: tuple[Tensor | None, tuple[int, ...]], **named: tuple[Tensor, tuple[int, ...]]) -> None:
+    """Compare arrays with the shapes that the op's other arguments give them; None passes.
 
     Raises:
         LayoutError: one has another shape.
     """
-    for name, (array, shape) in wanted.items():
-        if tuple(array.shape) != shape:
-            raise _unfit(op, f"argument {name}", array, shape)
-
-
-def fit(op: str, *pairs: tuple[Tensor | None, tuple[int, ...]]) -> None:
-    """The same for arrays in order; None passes.
-
-    Raises:
-        LayoutError: one has another shape.
-    """
-    for place, (array, shape) in enumerate(pairs):
+    for name, (array, shape) in (*enumerate(pairs), *named.items()):
         if array is not None and array.shape != shape:
-            raise _unfit(op, f"array {place} of those checked", array, shape)
-
-
-def _unfit(op: str, which: str, array: Tensor, shape: tuple[int, ...]) -> LayoutError:
-    return LayoutError(
-        f"'{op}' got an array of another shape than it reads",
-        where=f"op '{op}', {which}",
-        why=f"it is {list(array.shape)}, the op's other arguments make that {list(shape)}",
-        fix="pass arrays as the op's contract has them",
-    )
+            which = f"argument {name}" if isinstance(name, str) else f"array {name} of those checked"
+            raise LayoutError(
+                f"'{op}' got an array of another shape than it reads",
+                where=f"op '{op}', {which}",
+                why=f"it is {list(array.shape)}, the op's other arguments make that {list(shape)}",
+                fix="pass arrays as the op's contract has them",
+            )
 
 
 def rows_of(x: Tensor) -> tuple[Tensor, int]:

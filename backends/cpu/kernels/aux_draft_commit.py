@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit
+from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
 
@@ -24,8 +24,8 @@ def draft_commit(
 ) -> None:
     """See core/ops/aux_draft_commit.py."""
     (rows, vocab), (entries, block) = weight.shape, drafts.shape
-    fit("aux.draft_commit", *((array, (rows,)) for array in (slots, token, confidence)))
-    fit("aux.draft_commit", (proposal, (entries * block, vocab)), (rates, (entries, block)))
+    require("aux.draft_commit", *((array, (rows,)) for array in (slots, token, confidence)))
+    require("aux.draft_commit", (proposal, (entries * block, vocab)), (rates, (entries, block)))
     arrays = (slots, token, weight, confidence, drafts, proposal, rates)
     native.run("aux_draft_commit", *arrays, rows, vocab, entries, block, column)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit
+from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
 
@@ -17,7 +17,7 @@ def draft_rows(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See core/ops/aux_draft_rows.py."""
     rows = anchor.shape[0]
-    fit("aux.draft_rows", (position, (rows,)), (slot, (rows,)))
+    require("aux.draft_rows", (position, (rows,)), (slot, (rows,)))
     ids, positions, row_slot, context, own = (torch.empty((rows, block), dtype=torch.int32) for _ in range(5))
     keys = torch.empty((rows, block, block), dtype=torch.int32)
     outputs = (ids, positions, row_slot, context, own, keys)

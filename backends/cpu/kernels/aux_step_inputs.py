@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit
+from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
 
@@ -26,8 +26,8 @@ def step_inputs(
     rows, entries = host_ids.shape[0], length.shape[0]
     block = 0 if drafts is None else drafts.shape[1]
     one, all_slots = (rows,), (entries,)
-    fit("aux.step_inputs", *((array, one) for array in (host_positions, from_device, host_slot)))
-    fit("aux.step_inputs", (last_token, all_slots), (limit, all_slots), (drafts, (entries, block)))
+    require("aux.step_inputs", *((array, one) for array in (host_positions, from_device, host_slot)))
+    require("aux.step_inputs", (last_token, all_slots), (limit, all_slots), (drafts, (entries, block)))
     ids, positions, slot = (torch.empty(one, dtype=torch.int32) for _ in range(3))
     inputs = (host_ids, host_positions, from_device, host_slot, last_token, length, limit, drafts)
     native.run("aux_step_inputs", *inputs, ids, positions, slot, rows, entries, block)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit
+from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
 
@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 def take(a: Tensor, index: Tensor) -> Tensor:
     """See core/ops/aux_take.py."""
     (rows, k), width = index.shape, a.shape[1]
-    fit("aux.take", (a, (rows, width)))
+    require("aux.take", (a, (rows, width)))
     values = torch.empty((rows, k), dtype=torch.int32)
     native.run("aux_take", a, index, values, rows, width, k)
     return values

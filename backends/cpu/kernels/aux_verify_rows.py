@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit
+from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
 
@@ -17,7 +17,8 @@ def verify_rows(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See core/ops/aux_verify_rows.py."""
     requests, (entries, block) = slots.shape[0], drafts.shape
-    fit("aux.verify_rows", (rates, (entries, block)), (length, (entries,)), (limit, (entries,)), (most, (requests,)))
+    by_slot = (entries,)
+    require("aux.verify_rows", (rates, (entries, block)), (length, by_slot), (limit, by_slot), (most, (requests,)))
     slot, offset, chunk_start, chunk_end = (torch.empty((rows,), dtype=torch.int32) for _ in range(4))
     counts, left = torch.empty((requests,), dtype=torch.int32), torch.empty((requests,), dtype=torch.int32)
     rate = torch.empty((requests,), dtype=torch.float32)

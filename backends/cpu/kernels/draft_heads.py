@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native, weights
-from tandem.backends.cpu.kernels._shapes import fit, rows_of
+from tandem.backends.cpu.kernels._shapes import require, rows_of
 from tandem.contract.types import PackedWeight, QFormat
 from tandem.errors import LayoutError
 
@@ -26,8 +26,8 @@ def draft_heads(
     """See core/ops/draft_heads.py."""
     (rows, vocab), width, rank = base.shape, hidden.shape[1], head.shape[1]
     matrices = _matrix(embedding), _matrix(head)
-    fit("draft_heads", *((matrix, (vocab, rank)) for matrix in matrices), (proj, (width + rank,)))
-    fit("draft_heads", (hidden, (rows, width)), (previous, (rows,)))
+    require("draft_heads", *((matrix, (vocab, rank)) for matrix in matrices), (proj, (width + rank,)))
+    require("draft_heads", (hidden, (rows, width)), (previous, (rows,)))
     (line, apart), (features, step) = rows_of(base), rows_of(hidden)
     logits, confidence = torch.empty((rows, vocab), dtype=torch.float32), torch.empty((rows,), dtype=torch.float32)
     embedded = torch.empty((rows, rank), dtype=torch.bfloat16)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit, rows_of
+from tandem.backends.cpu.kernels._shapes import require, rows_of
 
 Tensor = torch.Tensor
 
@@ -26,7 +26,7 @@ def draft_sample(
     """See core/ops/draft_sample.py."""
     rows, vocab = logits.shape
     numbers = (temperature, top_p, top_k, min_p, seed, position)
-    fit("draft_sample", *((array, (rows,)) for array in numbers))
+    require("draft_sample", *((array, (rows,)) for array in numbers))
     line, stride = rows_of(logits)
     token = torch.empty((rows,), dtype=torch.int32)
     weight = torch.empty((rows, vocab), dtype=torch.int32)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit, rows_of
+from tandem.backends.cpu.kernels._shapes import require, rows_of
 
 Tensor = torch.Tensor
 
@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 def mask_logits(logits: Tensor, bits: Tensor) -> None:
     """See core/ops/mask_logits.py."""
     rows, vocab = logits.shape
-    fit("mask_logits", (bits, (rows, -(-vocab // 32))))
+    require("mask_logits", (bits, (rows, -(-vocab // 32))))
     line, stride = rows_of(logits)
     native.run("mask_logits", line, bits, rows, vocab, stride)
 

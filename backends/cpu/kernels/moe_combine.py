@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit
+from tandem.backends.cpu.kernels._shapes import require
 from tandem.contract.types import MoEBatch
 
 Tensor = torch.Tensor
@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 def moe_combine(y: Tensor, batch: MoEBatch, shared: Tensor | None) -> Tensor:
     """See core/ops/moe_combine.py."""
     (served, width), (rows, k) = y.shape, batch.source.shape
-    fit("moe_combine", (shared, (rows, width)))
+    require("moe_combine", (shared, (rows, width)))
     out = torch.empty((rows, width), dtype=torch.bfloat16)
     native.run("moe_combine", y, batch.source, shared, out, served, rows, width, k)
     return out

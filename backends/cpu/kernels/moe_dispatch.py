@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import activations, native
-from tandem.backends.cpu.kernels._shapes import fit
+from tandem.backends.cpu.kernels._shapes import require
 from tandem.contract.types import MoEBatch, QFormat, QTensor
 
 Tensor = torch.Tensor
@@ -17,7 +17,7 @@ def moe_dispatch(xq: QTensor, experts: Tensor, weights: Tensor, row_slot: Tensor
     """See core/ops/moe_dispatch.py.  Rows past the last end hold anything."""
     xq.require("moe_dispatch", QFormat.MXFP8)
     (rows, k), width, count = experts.shape, xq.shape[1], local[1] - local[0]
-    fit("moe_dispatch", (xq.data, (rows, width)), (weights, (rows, k)), (row_slot, (rows,)))
+    require("moe_dispatch", (xq.data, (rows, width)), (weights, (rows, k)), (row_slot, (rows,)))
     to = activations.empty("moe_dispatch", (rows * k, width), QFormat.MXFP8)
     sorted_weights = torch.empty((rows * k,), dtype=torch.float32)
     ends, source = torch.empty((count,), dtype=torch.int32), torch.empty((rows, k), dtype=torch.int32)

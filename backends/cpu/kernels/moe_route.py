@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native, weights
-from tandem.backends.cpu.kernels._shapes import fit
+from tandem.backends.cpu.kernels._shapes import require
 from tandem.contract.types import PackedWeight, QFormat
 from tandem.errors import LayoutError
 
@@ -28,7 +28,7 @@ def moe_route(
             why=f"its format is {gate.fmt.value}, the op reads bf16 and f32",
             fix="store the gate in bf16",
         )
-    fit("moe_route", (matrix, (experts, width)), (bias, (experts,)), (bias_vl, (experts,)), (roles, (rows,)))
+    require("moe_route", (matrix, (experts, width)), (bias, (experts,)), (bias_vl, (experts,)), (roles, (rows,)))
     chosen, share = torch.empty((rows, k), dtype=torch.int32), torch.empty((rows, k), dtype=torch.float32)
     scores = torch.empty((rows, experts), dtype=torch.float32)
     keys = torch.empty((rows, -(-experts // LANES) * LANES), dtype=torch.int32)

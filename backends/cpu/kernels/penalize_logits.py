@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit, rows_of
+from tandem.backends.cpu.kernels._shapes import require, rows_of
 
 Tensor = torch.Tensor
 
@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 def penalize_logits(logits: Tensor, row: Tensor, token: Tensor, repetition: Tensor, minus: Tensor) -> None:
     """See core/ops/penalize_logits.py."""
     entries = row.shape[0]
-    fit("penalize_logits", *((array, (entries,)) for array in (token, repetition, minus)))
+    require("penalize_logits", *((array, (entries,)) for array in (token, repetition, minus)))
     line, stride = rows_of(logits)
     native.run("penalize_logits", line, row, token, repetition, minus, entries, *logits.shape, stride)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit, rows_of
+from tandem.backends.cpu.kernels._shapes import require, rows_of
 
 Tensor = torch.Tensor
 
@@ -17,7 +17,7 @@ def process_logits(
 ) -> Tensor:
     """See core/ops/process_logits.py."""
     rows, vocab = logits.shape
-    fit("process_logits", *((array, (rows,)) for array in (temperature, top_p, top_k, min_p)))
+    require("process_logits", *((array, (rows,)) for array in (temperature, top_p, top_k, min_p)))
     line, stride = rows_of(logits)
     out = torch.empty((rows, vocab), dtype=torch.float32)
     arrays = (line, temperature, top_p, top_k, min_p, out)

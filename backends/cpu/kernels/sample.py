@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit, rows_of
+from tandem.backends.cpu.kernels._shapes import require, rows_of
 
 Tensor = torch.Tensor
 
@@ -25,7 +25,7 @@ def sample(
     """See core/ops/sample.py."""
     rows, vocab = logits.shape
     one = (rows,)
-    fit("sample", *((array, one) for array in (temperature, top_p, top_k, seed, position, min_p)))
+    require("sample", *((array, one) for array in (temperature, top_p, top_k, seed, position, min_p)))
     line, stride = rows_of(logits)
     token = torch.empty(one, dtype=torch.int32)
     raw, logprob = torch.empty(one, dtype=torch.float32), torch.empty(one, dtype=torch.float32)

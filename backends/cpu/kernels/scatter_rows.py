@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit, row_bytes
+from tandem.backends.cpu.kernels._shapes import require, row_bytes
 from tandem.errors import LayoutError
 
 Tensor = torch.Tensor
@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 def scatter_rows(x: Tensor, index: Tensor, values: Tensor) -> None:
     """See core/ops/scatter_rows.py."""
     rows = index.shape[0]
-    fit("scatter_rows", (values, (rows, *x.shape[1:])))
+    require("scatter_rows", (values, (rows, *x.shape[1:])))
     if values.dtype is not x.dtype:
         raise LayoutError(
             "'scatter_rows' got rows of another type than the array's",

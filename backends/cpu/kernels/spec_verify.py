@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tandem.backends.cpu import native
-from tandem.backends.cpu.kernels._shapes import fit, rows_of
+from tandem.backends.cpu.kernels._shapes import require, rows_of
 
 Tensor = torch.Tensor
 
@@ -31,7 +31,7 @@ def spec_verify(
     (rows, vocab), known = logits.shape, drafts.shape[0]
     one = (rows,)
     numbers = (temperature, top_p, top_k, min_p, seed, position, forced)
-    fit("spec_verify", *((array, one) for array in (*numbers, draft_row)), (proposal, (known, vocab)))
+    require("spec_verify", *((array, one) for array in (*numbers, draft_row)), (proposal, (known, vocab)))
     line, stride = rows_of(logits)
     token, accepted = torch.empty(one, dtype=torch.int32), torch.empty(one, dtype=torch.int32)
     raw, logprob = torch.empty(one, dtype=torch.float32), torch.empty(one, dtype=torch.float32)

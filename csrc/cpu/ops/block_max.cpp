@@ -7,24 +7,24 @@
 #include <cstring>
 
 #include "parallel.h"
-#include "register_vectors.h"
+#include "registers.h"
 #include "tandem.h"
 #include "vec.h"
 
 namespace tandem::TANDEM_ISA::ops::block_max {
 
 constexpr uint16_t kLow = 0xff80, kHigh = 0x7f80;
-constexpr int64_t kStep = kRegisterBytes / 2, kUsual = 8;  // scores of a register, of a block
+constexpr int64_t kStep = 2 * kRegister, kUsual = 8;  // scores of a register, of a block
 
 // Scores as integers that order like them; NaN is -inf and -0 is 0.
-TANDEM_INLINE RegI16 ordered(const RegI16 &scores) {
-  const RegI16 magnitude = scores & 0x7fff, negative = scores >> 15;
-  const RegI16 value = (magnitude ^ negative) - negative, nan = magnitude > kHigh;
+TANDEM_INLINE RegisterI16 ordered(const RegisterI16 &scores) {
+  const RegisterI16 magnitude = scores & 0x7fff, negative = scores >> 15;
+  const RegisterI16 value = (magnitude ^ negative) - negative, nan = magnitude > kHigh;
   return (nan & -kHigh) | (~nan & value);
 }
 
-TANDEM_INLINE RegI16 larger(const RegI16 &a, const RegI16 &b) {
-  const RegI16 first = a > b;
+TANDEM_INLINE RegisterI16 larger(const RegisterI16 &a, const RegisterI16 &b) {
+  const RegisterI16 first = a > b;
   return (first & a) | (~first & b);
 }
 
@@ -34,9 +34,9 @@ TANDEM_INLINE uint16_t score_of(int best) {
 }
 
 uint16_t largest(const uint16_t *scores, int64_t count) {
-  RegI16 best = RegI16{} - static_cast<int16_t>(kHigh);
+  RegisterI16 best = RegisterI16{} - static_cast<int16_t>(kHigh);
   for (int64_t i = 0; i < count; i += kStep) {
-    RegI16 some = RegI16{} + static_cast<int16_t>(kLow);
+    RegisterI16 some = RegisterI16{} + static_cast<int16_t>(kLow);
     std::memcpy(&some, scores + i, sizeof(uint16_t) * (count - i < kStep ? count - i : kStep));
     best = larger(best, ordered(some));
   }
@@ -47,11 +47,11 @@ uint16_t largest(const uint16_t *scores, int64_t count) {
 
 // Of the blocks of eight scores in a register.
 TANDEM_INLINE void largest_of_eight(const uint16_t *scores, uint16_t *best) {
-  RegI16 some;
+  RegisterI16 some;
   std::memcpy(&some, scores, sizeof some);
   some = ordered(some);
-  some = larger(some, (RegI16)((RegI32)some >> 16));
-  some = larger(some, (RegI16)((RegI64)some >> 32));
+  some = larger(some, (RegisterI16)((RegisterI32)some >> 16));
+  some = larger(some, (RegisterI16)((RegisterI64)some >> 32));
   for (int64_t b = 0; b < kStep / kUsual; ++b)
     best[b] = score_of(some[8 * b] > some[8 * b + 4] ? some[8 * b] : some[8 * b + 4]);
 }

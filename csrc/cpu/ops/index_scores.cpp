@@ -117,12 +117,13 @@ int32_t run(const uint8_t *codes, const uint8_t *scales, const uint16_t *weights
   if (!call.valid()) return TANDEM_BAD_INDEX;
   prepare(codes, scales, weights, T, call.q);
   const int64_t spans = (width + kSpanKeys - 1) / kSpanKeys;
-  const Order order((T + kRows - 1) / kRows * spans);
+  const int64_t tasks = (T + kRows - 1) / kRows * spans;
   const int64_t work = (T < kRows ? T : kRows) * kSpanKeys * heads * groups / 8;
-  parallel_for(order.count, work, [&](int64_t begin, int64_t end) {
+  parallel_for(tasks, work, [&](int64_t begin, int64_t end) {
     const NoKey none(groups);
     KeyBlock block;
-    for (int64_t i = begin; i < end; ++i) score_task(call, order(i), spans, none.bytes, block);
+    for (int64_t i = begin; i < end; ++i)
+      score_task(call, dealt(i, tasks), spans, none.bytes, block);
   });
   return TANDEM_OK;
 }

@@ -100,12 +100,11 @@ int32_t run(const uint8_t *codes, const uint8_t *scales, const uint16_t *weights
   if (!call.valid(T)) return TANDEM_BAD_INDEX;
   prepare(codes, scales, weights, T, call.q);
   const int64_t spans = (P + kSpanKeys - 1) / kSpanKeys;
-  const Order order(T * spans);
-  parallel_for(order.count, kSpanKeys * heads * groups / 8, [&](int64_t begin, int64_t end) {
+  parallel_for(T * spans, kSpanKeys * heads * groups / 8, [&](int64_t begin, int64_t end) {
     const NoKey none(groups);
     KeyBlock block;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t t = order(i) / spans, from = order(i) % spans * kSpanKeys;
+      const int64_t task = dealt(i, T * spans), t = task / spans, from = task % spans * kSpanKeys;
       const int64_t to = from + kSpanKeys < P ? from + kSpanKeys : P;
       score_span(call, t, from, to, none.bytes, block);
     }

@@ -18,7 +18,7 @@
 
 namespace tandem::TANDEM_ISA::ops::topk_index {
 
-using selection::Best, selection::lanes_above, selection::of_ordered_bits;
+using selection::Best, selection::lanes_above;
 
 constexpr uint32_t kAll = (1u << kLanes) - 1;
 
@@ -55,7 +55,7 @@ void add_list(const int32_t *keys, const int32_t *indexes, int64_t k, Best &best
     uint32_t mask = 0;
     const int64_t left = k - i < kLanes ? k - i : kLanes;
     for (int64_t l = 0; l < left && indexes[i + l] >= 0; ++l) {
-      scores[l] = of_ordered_bits(keys[i + l]);
+      scores[l] = preimage(keys[i + l]);
       mask |= static_cast<uint32_t>(scores[l] > best.threshold()) << l;
     }
     if (mask) best.add(load_part(scores, left), mask, [&](int lane) { return indexes[i + lane]; });
