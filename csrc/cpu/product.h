@@ -53,9 +53,13 @@ TANDEM_INLINE void put(const Shape &shape, const Product &p, int64_t row, int64_
 // several are taken at a time, which the processor's own fetching does not follow.
 struct Fetch {
   const uint8_t *at;
+  bool near = false;  // what is worked on and what comes next fit into the first-level cache
 
   TANDEM_INLINE void bytes(int64_t count) {
-    for (int64_t b = 0; b < count; b += 64) __builtin_prefetch(at + b, 0, 2);
+    if (near)
+      for (int64_t b = 0; b < count; b += 64) __builtin_prefetch(at + b, 0, 3);
+    else
+      for (int64_t b = 0; b < count; b += 64) __builtin_prefetch(at + b, 0, 2);
     at += count;
   }
 };

@@ -61,7 +61,7 @@ TANDEM_INLINE void block_lanes(const Item *x, int64_t stride, const uint8_t *con
     if (Format == TANDEM_MXFP4) row[r] = row_scales(scales[r], size / 32);
   }
   const auto chunk = [&](int64_t k, int64_t left) TANDEM_BODY {
-    fetch.bytes(R * kChunkBytes<Format>);
+    if (R > 1) fetch.bytes(R * kChunkBytes<Format>);
     for (int r = 0; r < R; ++r) {
       Step w[4];
       chunk_of<Format>(rows[r], row[r], k, left, w);
@@ -84,7 +84,8 @@ TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *
   int64_t n = begin;
   for (; n + R <= end; n += R) {
     const uint8_t *start = p.codes + n * shape.row_bytes();
-    Fetch fetch{start + R * shape.row_bytes()};
+    const int64_t bytes = R * shape.row_bytes();
+    Fetch fetch{start + bytes, bytes <= 4096};
     for (int64_t k0 = first; k0 < last; k0 += kSumBlock) {
       const int64_t size = last - k0 < kSumBlock ? last - k0 : kSumBlock;
       const uint8_t *rows[R], *scales[R];
@@ -103,8 +104,9 @@ TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *
 // Columns [begin, end), at most 32 that share fp8 scales, of M rows.
 template <int M, int64_t Format>
 TANDEM_INLINE void few_rows(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
-  // As many rows of weights as registers hold sums; each fp4 row has two for its scales, too.
-  constexpr int kMany = M > 2 ? 2 : M == 2 || Format == TANDEM_MXFP4 ? 4 : 8;
+  // One row of weights after the other is what memory gives fastest; where they are decoded,
+  // several at a time hide how long that takes.
+  constexpr int kMany = M > 2 || (M == 1 && Format == TANDEM_FP8_BLOCK32) ? 2 : 4;
   constexpr int64_t kSpan = (M == 1 ? 4 : 1) * kSumBlock;  // elements that are scaled at a time
   float totals[M][kScaleRows] = {};
   alignas(64) Item scaled_x[M][kSpan + kStep];
@@ -122,8 +124,10 @@ TANDEM_INLINE void few_rows(const Shape &shape, const Product &p, int64_t begin,
       x = scaled_x[0];
       stride = kSpan + kStep;
     }
-    const int64_t n =
-        columns<M, kMany, Format>(shape, p, x, stride, first, last, begin, end, totals);
+    const bool whole_rows = M == 1 || shape.K <= kSumBlock;
+    int64_t n = begin;
+    if (Format != TANDEM_BF16 || !whole_rows)
+      n = columns<M, kMany, Format>(shape, p, x, stride, first, last, begin, end, totals);
     columns<M, 1, Format>(shape, p, x, stride, first, last, n, end, totals);
   }
   for (int m = 0; m < M; ++m)
