@@ -103,7 +103,7 @@ class FakeRunner(ModelRunner):
             slots = plan.slots[: plan.speculative]
             room = self._requests.limit[slots] - self._requests.num_tokens[slots]
             counts = HostArray(np.clip(room, 1, 1 + self.builder.drafts.count).astype(np.int32))
-        return Forwarded(cast(Any, None), _NOTHING, counts, 0.0)
+        return Forwarded(_NOTHING, False, counts, 0.0)
 
     def _draw(self, forwarded: Forwarded, draws: Draws | None, prompts: Any) -> Queued:
         if draws is None:

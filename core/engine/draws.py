@@ -31,6 +31,7 @@ class Draws:
         inputs: for the sampler.
         guides: grammars by segment.
         known: bool [n], segments whose token was known, and is in the grammar's state already.
+        plain: whether every request draws one token, by its numbers alone.
     """
 
     entries: Index
@@ -44,9 +45,12 @@ class Draws:
     inputs: DrawInputs
     guides: Mapping[int, Guide]
     known: npt.NDArray[np.bool_]
+    plain: bool = False
 
     def table(self, values: npt.NDArray[np.int32]) -> Int32:
         """Values [N] of rows as [n, most rows of a segment], filled with -1."""
+        if self.plain:
+            return values[:, None]
         found: Int32 = np.full((len(self.entries), int(self.counts.max(initial=1))), -1, dtype=np.int32)
         found[self.segment, self.column] = values
         return found
@@ -85,6 +89,11 @@ class DrawBuilder:
     def __init__(self, table: RequestTable, book: SpeculationBook | None, words: int) -> None:
         self._table, self._book, self._words = table, book, words
         self._width = 1 if book is None else book.count
+        self._order = np.arange(table.max_slots)
+        self._place = self._order.astype(np.int32)
+        self._none = np.full(table.max_slots, -1, dtype=np.int32)
+        for shared in (self._order, self._place, self._none):
+            shared.flags.writeable = False
 
     def build(self, plan: StepPlan, counts: Int32 | None, live: Mapping[int, LiveRequest]) -> Draws | None:
         """The draws of a plan, None if nothing draws.
@@ -99,6 +108,14 @@ class DrawBuilder:
         entries = np.flatnonzero(alive)
         if not len(entries):
             return None
+        if self._book is None and counts is None and not (plan.known | table.ruled[plan.slots]).any():
+            return self._plain(plan, entries)
+        return self._general(plan, entries, counts, live)
+
+    def _general(
+        self, plan: StepPlan, entries: Index, counts: Int32 | None, live: Mapping[int, LiveRequest]
+    ) -> Draws:
+        table = self._table
         rows_of = np.ones(len(plan), dtype=np.int32)
         first_row, base = plan.row_ends - 1, plan.ends - 1
         if counts is not None:
@@ -144,6 +161,26 @@ class DrawBuilder:
             ),
             guides=rules.guides,
             known=known,
+        )
+
+    def _plain(self, plan: StepPlan, entries: Index) -> Draws:
+        """Draws where every request that draws has one row and no rules."""
+        table, count = self._table, len(entries)
+        slots, base = plan.slots[entries], (plan.ends - 1)[entries]
+        none, zeros = self._none[:count], np.zeros(count, dtype=np.int32)
+        return Draws(
+            entries=entries,
+            slots=slots,
+            counts=zeros + 1,
+            first=self._place[:count],
+            base=base,
+            rows=(plan.row_ends - 1)[entries],
+            segment=self._order[:count],
+            column=zeros,
+            inputs=DrawInputs(table.numbers(slots), base.astype(np.int64) + 1, none, none),
+            guides={},
+            known=plan.known[entries],
+            plain=True,
         )
 
     def _apply(self, rules: _Rules, index: int, request: LiveRequest, first: int, count: int, base: int) -> None:

@@ -12,18 +12,18 @@ import torch
 
 from tandem.contract.backend import Backend, HostFuture
 from tandem.contract.plan import Plan
+from tandem.engine.captures import Captures
 from tandem.engine.drafting import Drafting
 from tandem.engine.draws import DrawBuilder, Draws
-from tandem.engine.graphs import GraphCache
 from tandem.engine.lane import InlineLane, Lane
 from tandem.engine.outputs import LiveRequest
+from tandem.engine.plain_draws import PlainDraws
 from tandem.engine.plan import Int32, StepPlan
 from tandem.engine.prompts import PromptRows, PromptScores, Scored
 from tandem.engine.requests import RequestTable
 from tandem.engine.speculation import SpeculationBook
 from tandem.engine.step import HostStep, StepBuilder
 from tandem.model.registry import Model
-from tandem.model.step import StepInput
 from tandem.sampling.sampler import Drafts, Drawn, Sampler
 
 Tensor = torch.Tensor
@@ -34,14 +34,14 @@ class Forwarded:
     """The forward part of a step, queued on the device.
 
     Args:
-        step: its device arrays.
         hidden: bf16 [T, H].
+        repeats: whether it comes to the same address with every step of its kind.
         counts: rows that each speculative entry got, under way; None without any.
         seconds: host time of queueing (on a CPU: of computing).
     """
 
-    step: StepInput
     hidden: Tensor
+    repeats: bool
     counts: HostFuture | None
     seconds: float
 
@@ -131,9 +131,10 @@ class ModelRunner:
         self._sampler = Sampler(plan, coupled)
         words = -(-vocab_size // 32)
         self.draws = DrawBuilder(table, book, words)
-        self.graphs = GraphCache(plan, builder.max_rows)
+        self.graphs = Captures(plan.backend, plan.graphs)
         self._scores = PromptScores(plan, table, self._sampler)
         self._accept = plan.bind("aux.accept", "step")
+        self.plain = PlainDraws(plan, builder, self._sampler, table.max_slots)
         self._drafting = None if builder.drafts is None else Drafting(plan, model, builder, table, self._sampler, words)
 
     def launch(self, plan: StepPlan, live: Mapping[int, LiveRequest]) -> StepHandle:
@@ -183,11 +184,15 @@ class ModelRunner:
     @torch.inference_mode()
     def _forward(self, plan: StepPlan, host: HostStep) -> Forwarded:
         start = time.perf_counter()
-        step, counts = self.builder.build(plan, host)
+        step = self.builder.build(plan, host, repeat=self.graphs.enabled)
         for rows in self.builder.resumed_rows(host):
             self.model.remember(rows)
-        hidden = self.graphs.forward(self.model, step)
-        return Forwarded(step, hidden, counts, time.perf_counter() - start)
+
+        def forward() -> Tensor:
+            return self.model.forward(step.make())
+
+        hidden = forward() if step.key is None else self.graphs.run(step.key, forward)[: step.count]
+        return Forwarded(hidden, self.graphs.repeats(step.key), step.counts, time.perf_counter() - start)
 
     @torch.inference_mode()
     def _draw(self, forwarded: Forwarded, draws: Draws | None, prompts: list[PromptRows]) -> Queued:
@@ -195,6 +200,9 @@ class ModelRunner:
         scored = self._scores.run(self.model, forwarded.hidden, prompts)
         if draws is None:
             return Queued(None, None, None, None, scored, time.perf_counter() - start)
+        if draws.plain:
+            drawn, host = self.plain.run(self.model, forwarded.hidden, draws, forwarded.repeats)
+            return Queued(drawn, host, None, None, scored, time.perf_counter() - start)
         send, builder = self._backend.from_host, self.builder
         logits = self.model.logits(forwarded.hidden, send(draws.rows))
         state = builder.drafts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +16,12 @@ from tandem.contract.types import Rows
 from tandem.engine.plan import StepPlan
 from tandem.engine.requests import RequestTable
 from tandem.engine.resume import prefix_state
+from tandem.engine.step_rows import RowBuffers, host_rows, padded
 from tandem.model.replay import HostKept, Replay
 from tandem.model.step import KeptRows, StepInput
 
 Tensor = torch.Tensor
 Int32 = npt.NDArray[np.int32]
-ROW_ARRAYS = 7  # those of `HostStep.rows`
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,23 @@ class HostStep:
     sets: list[tuple[Tensor, int, Int32]]
     width: dict[int, int]
     override: tuple[npt.NDArray[np.float32], Int32] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltStep:
+    """A step whose rows are on the device.
+
+    Args:
+        make: the input of the model; where there is a key, its device calls may be captured together with the model's.
+        count: rows of the step; padding may follow.
+        key: equal for steps that are the same calls on the same arrays; None for a step that is like no other.
+        counts: rows that each speculative entry got, int32 [speculative], under way; None without any.
+    """
+
+    make: Callable[[], StepInput]
+    count: int
+    key: Hashable | None
+    counts: HostFuture | None
 
 
 class DraftState:
@@ -118,7 +136,7 @@ class StepBuilder:
         self._ring = ring
         self.block_table = by_slot(-1, tables.main.columns)
         self.window_table = by_slot(-1, tables.window.columns)
-        self._rows = backend.empty((ROW_ARRAYS * _aligned(max_rows),), torch.int32)
+        self._rows = RowBuffers(backend, max_rows)
         self._kept_rows = {name: backend.empty((max_rows,), torch.int32) for name in HostKept._fields}
         self._inputs = plan.bind("aux.step_inputs", "step")
         self._scatter = plan.bind("scatter_rows", "step")
@@ -161,7 +179,7 @@ class StepBuilder:
         """Copy what the host knows of a step; later changes of the tables do not reach it."""
         resumed = self._resume(plan)
         sets, self._sets = self._sets, []
-        rows = self._host_rows(plan)
+        rows = host_rows(self._table, plan)
         return HostStep(
             rows=rows,
             resumed=resumed,
@@ -181,48 +199,57 @@ class StepBuilder:
         self._tables.main.mark_changed(host.blocks[0])
         self._tables.window.mark_changed(host.pages[0])
 
-    def build(self, plan: StepPlan, host: HostStep) -> tuple[StepInput, HostFuture | None]:
+    def build(self, plan: StepPlan, host: HostStep, repeat: bool = False) -> BuiltStep:
         """Write the rows of ``plan`` into the device buffers.
 
         Rows whose token is drawn by a step in flight take token and position from `last_token` and `length`, rows of
         drafts their token from `drafts`.
 
-        Returns:
-            The step, and how many rows each speculative entry got (int32 [speculative], under way), None without any.
+        Args:
+            plan, host: the step, and what `prepare` gave for it.
+            repeat: fill decode steps up to the next power of two of rows, so that few differ.
         """
         for array, at, value in host.sets:
             self._send_rows(array, (np.array([at], dtype=np.int32), value[None]))
         self._send_rows(self.block_table.view(-1), host.blocks)
         self._send_rows(self.window_table.view(-1), host.pages)
-        device = self._upload_rows(host.rows)
+        hint = "decode" if int(plan.num_rows[plan.speculative :].max(initial=1)) == 1 else "prefill"
+        count = size = len(host.rows["ids"])
+        fixed = hint == "decode" and host.kept is None and host.override is None and host.writers is None
+        repeat = repeat and fixed and padded(count) <= self.max_rows
+        if repeat:
+            size = padded(count)
+        device = self._rows.upload(host.rows, size)
         counts = self._place_drafts(plan, device) if plan.speculative else None
-        drafts = () if self.drafts is None else (self.drafts.tokens,)
-        ids, positions, slot = self._inputs(
-            device["ids"],
-            device["positions"],
-            device["from_device"],
-            device["slot"],
-            self.last_token,
-            self.length,
-            self.limit,
-            *drafts,
-        )
+        key = (size, tuple(host.width.items())) if repeat else None
+        return BuiltStep(lambda: self._input(host, plan.draft_rows, hint, device), count, key, counts)
+
+    def _input(self, host: HostStep, draft_rows: int, hint: str, device: dict[str, Tensor]) -> StepInput:
+        ids, positions, slot = self._step_inputs(device, device["slot"])
         rows = Rows(ids, positions, slot, device["chunk_start"], device["chunk_end"], device["roles"])
         override = None if host.override is None else [self._backend.from_host(array) for array in host.override]
-        step = StepInput(
+        return StepInput(
             rows=rows,
             block_table=self.block_table,
             window_table=self.window_table,
             window_first=self.window_first,
             width=host.width,
-            hint="decode" if int(plan.num_rows[plan.speculative :].max(initial=1)) == 1 else "prefill",
+            hint=hint,
             window_first_upper=self.window_first_upper,
-            kept=self._keep(host.kept, plan.draft_rows, device),
+            kept=self._keep(host.kept, draft_rows, device),
             override=None if override is None else override[0],
             override_index=None if override is None else override[1],
-            writer=None if host.writers is None else self._write_slots(device, host.writers, plan.draft_rows),
+            writer=None if host.writers is None else self._write_slots(device, host.writers, draft_rows),
         )
-        return step, counts
+
+    def _step_inputs(self, device: dict[str, Tensor], slot: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids, positions and slots int32 [T] of rows whose slots, as the host knows them, are ``slot``."""
+        drafts = () if self.drafts is None else (self.drafts.tokens,)
+        own = (self.last_token, self.length, self.limit, *drafts)
+        found: tuple[Tensor, Tensor, Tensor] = self._inputs(
+            device["ids"], device["positions"], device["from_device"], slot, *own
+        )
+        return found
 
     def _resume(self, plan: StepPlan) -> list[dict[str, Int32]]:
         """Prepare the device state of requests that start, with a cached prefix or without one."""
@@ -252,12 +279,7 @@ class StepBuilder:
         writers = self._backend.from_host(host)
         if draft_rows:
             self._scatter(writers, self._place[:draft_rows], device["slot"][:draft_rows])
-        drafts = () if self.drafts is None else (self.drafts.tokens,)
-        own = (self.last_token, self.length, self.limit)
-        slot: Tensor = self._inputs(
-            device["ids"], device["positions"], device["from_device"], writers, *own, *drafts
-        )[2]
-        return slot
+        return self._step_inputs(device, writers)[2]
 
     def _place_drafts(self, plan: StepPlan, device: dict[str, Tensor]) -> HostFuture:
         """Let the device share the rows of the speculative entries out; they are the first of the step."""
@@ -303,50 +325,6 @@ class StepBuilder:
         self._backend.from_host(array, target)
         return target[: array.shape[0]]
 
-    def _upload_rows(self, rows: dict[str, Int32]) -> dict[str, Tensor]:
-        """All arrays of the rows in one copy."""
-        count = len(rows["ids"])
-        stride = _aligned(count)
-        together = np.zeros((len(rows), stride), dtype=np.int32)
-        for place, array in zip(together, rows.values(), strict=True):
-            place[:count] = array
-        self._backend.from_host(together.reshape(-1), self._rows)
-        return {name: self._rows[i * stride : i * stride + count] for i, name in enumerate(rows)}
-
-    def _host_rows(self, plan: StepPlan) -> dict[str, Int32]:
-        first, spec = plan.draft_rows, plan.speculative
-        counts, ends = plan.num_rows[spec:], plan.row_ends[spec:]
-        total, table = plan.total_rows, self._table
-        single = total - first == len(counts)  # mostly, and then nothing is to be repeated
-
-        def by_row(values: Int32) -> Int32:
-            return values.copy() if single else np.repeat(values, counts)
-
-        slot, start = by_row(plan.slots[spec:]), by_row(ends - counts)
-        positions = np.arange(first, total, dtype=np.int32) - start + by_row(plan.starts[spec:])
-        ids = table.tokens[slot, positions]
-        roles = np.zeros(len(slot), dtype=np.int32)
-        if table.has_roles[plan.slots[spec:]].any():
-            roles[:] = table.roles_array()[slot, positions]
-        from_device = np.zeros(len(slot), dtype=np.int32)
-        if plan.from_device[spec:].any():
-            drawn = (ends - 1 - first)[plan.from_device[spec:]]
-            from_device[drawn] = 1
-            positions[drawn] = 0  # an offset to the device's length
-        rows = {
-            "ids": ids,
-            "positions": positions,
-            "from_device": from_device,
-            "slot": slot,
-            "chunk_start": start,
-            "chunk_end": by_row(ends),
-            "roles": roles,
-        }
-        if not first:
-            return rows
-        zeros = np.zeros(first, dtype=np.int32)  # the device places these; see `_place_drafts`
-        return {name: np.concatenate((zeros, array)) for name, array in rows.items()}
-
     def _send_rows(self, target: Tensor, changed: tuple[Int32, Int32]) -> None:
         rows, values = changed
         if len(rows):
@@ -381,11 +359,6 @@ class StepBuilder:
             rows.append(_as_f32(extras.embed_rows[inside]))
             total += count
         return None if index is None else (np.concatenate(rows), index)
-
-
-def _aligned(count: int) -> int:
-    """Elements from one array to the next, so that each begins where a copy or a vector may begin: 64 bytes."""
-    return -(-count // 16) * 16
 
 
 def _as_f32(rows: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:

@@ -162,6 +162,14 @@ class Sampler:
         temperature, top_p, top_k, min_p, seed = self._send(numbers)
         return SentNumbers(temperature, top_p, top_k, min_p, seed, numbers.filtered)
 
+    def plain(self, logits: Tensor, numbers: SentNumbers, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw one token per row of logits f32 [N, V] at positions int64 [N], without rules: token, raw, processed."""
+        temperature, top_p, top_k, min_p, seed, filtered = numbers
+        drawn: tuple[Tensor, Tensor, Tensor] = self._sample(
+            logits, temperature, top_p, top_k, seed, position, filtered, min_p
+        )
+        return drawn
+
     def _edit(self, logits: Tensor, inputs: DrawInputs) -> None:
         for op, triples in ((self._penalize, inputs.penalties), (self._adjust, inputs.edits)):
             if triples:
@@ -174,15 +182,13 @@ class Sampler:
     def _tokens(self, logits: Tensor, inputs: DrawInputs, drafts: Drafts | None) -> tuple[Tensor, ...]:
         """Tokens, accepted drafts, raw and processed logprobs, each [N]."""
         numbers = inputs.numbers
-        temperature, top_p, top_k, min_p, seed = self._send(numbers)
         (position,) = self._send([inputs.position])
         free = bool((inputs.forced < 0).all())
         if free and (drafts is None or bool((inputs.draft_row < 0).all())):
             none = self._backend.from_host(np.zeros(len(inputs.position), dtype=np.int32))
-            token, raw, processed = self._sample(
-                logits, temperature, top_p, top_k, seed, position, numbers.filtered, min_p
-            )
+            token, raw, processed = self.plain(logits, self.send(numbers), position)
             return token, none, raw, processed
+        temperature, top_p, top_k, min_p, seed = self._send(numbers)
         forced, draft_row = self._send([inputs.forced, inputs.draft_row])
         if drafts is None:  # forced tokens alone; no row names a draft
             empty = np.zeros((1, logits.shape[1]), dtype=np.int32)

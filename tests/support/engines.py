@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from tandem.engine.llm import LLM
 from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece
 from tandem.engine.plan import StepPlan
 from tandem.engine.runner import StepHandle
-from tandem.engine.step import HostStep
+from tandem.engine.step import BuiltStep, HostStep
 from tandem.model.step import StepInput
 from tandem.sampling.params import SamplingParams
 
@@ -74,9 +75,10 @@ class Recorder:
         self.plans: list[StepPlan] = []
         self.chunks: list[tuple[int, int, int]] = []  # request id, first position, rows
         self.padding = 0  # padding rows to add to each step
-        self._runner, self._rows, self._hidden, self._logits = engine._parts.runner, None, None, None
+        self._runner, self._hidden, self._key = engine._parts.runner, None, None
         self.model, self.builder = self._runner.model, self._runner.builder
-        self._build, self._head = self.builder.build, self.model.logits
+        self._build = self.builder.build
+        self._inputs: dict[Any, Rows] = {}  # of steps that are captured, whose input is not made again
         self._runner.model = self  # type: ignore[assignment]
         self._runner.builder = self  # type: ignore[assignment]
         engine._parts.runner = self  # type: ignore[assignment]
@@ -87,12 +89,12 @@ class Recorder:
     # -- the runner ----------------------------------------------------------------------------
 
     def launch(self, plan: StepPlan, live: Mapping[int, LiveRequest]) -> StepHandle:
-        self._logits = None
         handle = self._runner.launch(plan, live)
         self._hidden = handle.forward.result().hidden
         self.plans.append(plan)
         first = plan.row_ends - plan.num_rows
-        positions, alive = self._rows.positions.numpy().copy(), (self._rows.slot >= 0).numpy()
+        rows = self._inputs[self._key]
+        positions, alive = rows.positions.numpy().copy(), (rows.slot >= 0).numpy()
         for entry, slot in enumerate(plan.slots.tolist()):
             trace, start = self.trace(live[slot].request_id), int(first[entry])
             self.chunks.append((live[slot].request_id, int(plan.starts[entry]), int(plan.num_rows[entry])))
@@ -100,12 +102,16 @@ class Recorder:
                 if alive[row]:
                     bits = self._hidden[row].contiguous().view(torch.uint8).numpy().tobytes()
                     assert trace.hidden.setdefault(int(positions[row]), bits) == bits, "a row changed"
+        logits = None
+        if handle.draws is not None:  # before rules changed them
+            with torch.inference_mode():
+                logits = self.model.logits(self._hidden, torch.from_numpy(handle.draws.rows)).numpy()
         for row, entry in enumerate(() if handle.draws is None else handle.draws.entries.tolist()):
             if not alive[plan.row_ends[entry] - 1]:
                 continue
             trace, drawn = self.trace(live[int(plan.slots[entry])].request_id), int(plan.ends[entry])
-            known = trace.logits.setdefault(drawn, self._logits[row])
-            np.testing.assert_array_equal(known, self._logits[row], err_msg="logits changed")
+            known = trace.logits.setdefault(drawn, logits[row])
+            np.testing.assert_array_equal(known, logits[row], err_msg="logits changed")
         return handle
 
     # -- the builder ---------------------------------------------------------------------------
@@ -113,10 +119,16 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.builder, name)
 
-    def build(self, plan: StepPlan, host: HostStep) -> tuple[StepInput, Any]:
-        step, counts = self._build(plan, host)
-        self._rows = step.rows
-        return (pad_step(step, self.padding) if self.padding else step), counts
+    def build(self, plan: StepPlan, host: HostStep, repeat: bool = False) -> BuiltStep:
+        built = self._build(plan, host, repeat and not self.padding)
+
+        def make() -> StepInput:
+            step = built.make()
+            self._inputs[built.key] = step.rows
+            return pad_step(step, self.padding) if self.padding else step
+
+        self._key = built.key
+        return dataclasses.replace(built, make=make)
 
     # -- the model -----------------------------------------------------------------------------
 
@@ -127,9 +139,7 @@ class Recorder:
         return self.model.forward(step)
 
     def logits(self, hidden: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-        found = self._head(hidden, index)
-        self._logits = found.numpy().copy()
-        return found
+        return self.model.logits(hidden, index)
 
 
 def pad_step(step: StepInput, count: int) -> StepInput:

@@ -65,6 +65,7 @@ class Bench:
         self._build, self._draw, self._head = runner.draws.build, runner._draw, runner.model.logits
         self._wanted: Draws | None = None
         self._rows: list[np.ndarray] = []
+        runner.plain.captures.enabled = False  # a replay would call nothing that is watched here
         runner.draws.build = self._note  # type: ignore[method-assign]
         runner._draw = self._watch  # type: ignore[method-assign]
         runner.model.logits = self._logits  # type: ignore[method-assign]

@@ -10,6 +10,9 @@ import pytest
 from support.engines import Job, Overlap, Trace, World, arriving, deliver, jobs, same, same_all, tokens
 
 from tandem.cache.pool import AccountingError
+from tandem.engine import step
+from tandem.engine.plan import StepPlan
+from tandem.engine.requests import RequestTable
 from tandem.sampling.params import SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
@@ -26,18 +29,20 @@ def test_same_bits_as_one_step_at_a_time(
     assert overlap.from_device > 40
 
 
-def test_the_host_copy_of_a_token_is_not_read(tiny: Path, alone: list[Trace]) -> None:
+def test_the_host_copy_of_a_token_is_not_read(
+    tiny: Path, alone: list[Trace], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A decode row takes id and position from the device: with wrong host values the bits are the same."""
     own = World(tiny)
     overlap = Overlap(own)
-    real = own.parts.builder._host_rows
+    real = step.host_rows
 
-    def spoilt(plan: object) -> dict[str, np.ndarray]:
-        rows = real(plan)
+    def spoilt(table: RequestTable, plan: StepPlan) -> dict[str, np.ndarray]:
+        rows = real(table, plan)
         rows["ids"][rows["from_device"] == 1] = 11
         return rows
 
-    own.parts.builder._host_rows = spoilt  # type: ignore[method-assign]
+    monkeypatch.setattr(step, "host_rows", spoilt)
     same(own.run([jobs()[1]], overlap.step)[0], alone[1])
     assert overlap.from_device == jobs()[1].params.max_tokens - 1
 

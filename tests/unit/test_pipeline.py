@@ -71,10 +71,10 @@ def output(path: Path, fail_at: int) -> tuple[list[tuple[int, ...]], int]:
                 raise OSError("no power")
             return draw(*args)
 
-        def counting_build(*args: Any) -> Any:
+        def counting_build(*args: Any, **options: Any) -> Any:
             nonlocal behind
             behind += failed
-            return build(*args)
+            return build(*args, **options)
 
         runner._draw, runner.builder.build = failing_draw, counting_build  # type: ignore[method-assign]
         params = SamplingParams(temperature=0.8, seed=4, max_tokens=8, ignore_eos=True)
