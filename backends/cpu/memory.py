@@ -12,6 +12,7 @@ import torch
 Tensor = torch.Tensor
 LARGE = 4 << 20  # bytes from which an array of its own gets huge pages
 CHUNK = 64 << 20  # bytes of memory that weights share
+HUGE = 2 << 20  # bytes of a huge page
 ALIGNMENT = 64  # bytes, a cache line
 
 
@@ -21,13 +22,15 @@ def mapped(nbytes: int) -> npt.NDArray[np.uint8]:
     Raises:
         OSError: there is not that much.
     """
-    memory = mmap.mmap(-1, nbytes)
+    # In whole huge pages: nothing else is aligned to them.  Private: what may be shared gets them only where an
+    # administrator has asked for that.
+    memory = mmap.mmap(-1, -(-nbytes // HUGE) * HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         try:
             memory.madvise(mmap.MADV_HUGEPAGE)
         except OSError:  # a kernel without them
             pass
-    return np.frombuffer(memory, dtype=np.uint8)
+    return np.frombuffer(memory, dtype=np.uint8)[:nbytes]
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:

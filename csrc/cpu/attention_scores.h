@@ -40,9 +40,45 @@ inline void prepare_query(const Attention &a, int64_t t, int64_t place, int64_t 
   }
 }
 
+// Entries that a thread has decoded, as bf16: rows that follow each other name much the same ones.
+class Decoded {
+ public:
+  explicit Decoded(int64_t D) : D_(D) {
+    while (places_ < kMost && 2 * places_ * D <= kValues) places_ *= 2;
+  }
+
+  // The D values of the entry in a slot. They hold until the next call.
+  TANDEM_INLINE const uint16_t *at(int64_t format, const uint8_t *entry, int64_t slot) {
+    const int64_t place = slot & (places_ - 1);
+    uint16_t *values = values_ + place * D_;
+    if (held_[place] != entry) {
+      held_[place] = entry;
+      decode_entries<1>(format, &entry, D_, [values](int64_t k, const Register *v) {
+        store_halves(values + k, (RegisterU32)v[0] >> 16);
+      });
+    }
+    return values;
+  }
+
+  bool fits() const { return D_ <= kValues; }
+
+ private:
+  static constexpr int64_t kMost = 512, kValues = 1 << 16;
+  int64_t D_, places_ = 1;
+  const uint8_t *held_[kMost] = {};
+  alignas(64) uint16_t values_[kValues];
+};
+
+// Sixteen channels of an entry and of another in turn.
+TANDEM_INLINE void put_beside(uint16_t *key, const uint16_t *values, int64_t D) {
+  for (int64_t k = 0; k < D; k += kLanes)
+    std::memcpy(key + 2 * k, values + k, kLanes * sizeof *values);
+}
+
 // Entries that a chunk of a row names, as bf16 side by side; returns their number. Where that is
 // odd the last one is there twice: whatever it holds, it is one of the row's.
-inline int64_t read_entries(const Attention &a, int64_t t, int64_t number, const Chunk &chunk) {
+inline int64_t read_entries(const Attention &a, int64_t t, int64_t number, const Chunk &chunk,
+                            Decoded *decoded) {
   const int64_t before = parts(a.window.width, kChunk);
   const EntryList &list = number < before ? a.window : a.main;
   const int64_t start = (number < before ? number : number - before) * kChunk;
@@ -53,9 +89,19 @@ inline int64_t read_entries(const Attention &a, int64_t t, int64_t number, const
   for (int64_t i = start; i < end; ++i) {
     const int32_t slot = list.slots[t * list.width + i];
     if (slot < 0) continue;
-    held[count++] = list.cache + slot * size;
+    const uint8_t *entry = list.cache + slot * size;
+    if (decoded) {
+      const uint16_t *values = decoded->at(list.format, entry, slot);
+      uint16_t *key = chunk.keys + count / 2 * 2 * a.D;
+      put_beside(key + count % 2 * kLanes, values, a.D);
+      if (count % 2 == 0) put_beside(key + kLanes, values, a.D);  // it may be the last one
+      ++count;
+      continue;
+    }
+    held[count++] = entry;
     for (int64_t byte = 0; byte < size; byte += 64) __builtin_prefetch(held[count - 1] + byte);
   }
+  if (decoded) return count;
   if (count % 2) held[count] = held[count - 1];
   for (int64_t e = 0; e < count; e += 2) {
     uint16_t *key = chunk.keys + e * a.D;
@@ -152,9 +198,10 @@ TANDEM_INLINE void pair_up(uint16_t *keys, int64_t vecs) {
   }
 }
 
-inline void score_chunk(const Attention &a, int64_t t, int64_t place, int64_t number) {
+inline void score_chunk(const Attention &a, int64_t t, int64_t place, int64_t number,
+                        Decoded *decoded) {
   const Chunk chunk(a, place, number);
-  const int64_t count = read_entries(a, t, number, chunk);
+  const int64_t count = read_entries(a, t, number, chunk, decoded);
   *chunk.count = static_cast<uint32_t>(count);
   if (!count) return;
   make_scores(a, a.scratch + place * a.row_words(), chunk, count);

@@ -125,8 +125,13 @@ inline void attend(const Attention &a, const Finish &finish) {
       for (int64_t i = begin; i < end; ++i) prepare_query(a, first + i / vecs, i / vecs, i % vecs);
     });
     parallel_for(rows * chunks, kChunk * a.lanes() * a.D / 32, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        score_chunk(a, first + i % rows, i % rows, dealt(i / rows, chunks));
+      const auto score = [&](Decoded *decoded) {
+        for (int64_t i = begin; i < end; ++i)
+          score_chunk(a, first + i % rows, i % rows, dealt(i / rows, chunks), decoded);
+      };
+      if (rows == 1) return score(nullptr);
+      Decoded decoded(a.D);
+      score(decoded.fits() ? &decoded : nullptr);
     });
     const int64_t work = kChunk * chunks * kBlockHeads * kBlockDim / 32;
     parallel_for(rows * blocks, work, [&](int64_t begin, int64_t end) {

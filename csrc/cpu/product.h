@@ -49,15 +49,19 @@ TANDEM_INLINE void put(const Shape &shape, const Product &p, int64_t row, int64_
     reinterpret_cast<uint16_t *>(p.y)[place] = narrow(sum);
 }
 
+constexpr int64_t kNear = 4096;  // bytes that may be fetched ahead into the first-level cache
+
 // Fetches what comes after the rows that are worked on, in the order of memory. Rows are short and
 // several are taken at a time, which the processor's own fetching does not follow.
 struct Fetch {
   const uint8_t *at;
-  bool near = false;  // what is worked on and what comes next fit into the first-level cache
+  // What is worked on and what comes next fit into the first-level cache. It is read once a step,
+  // and what else the caches hold, the host's own data, is worth more: a hint says so.
+  bool near = false;
 
   TANDEM_INLINE void bytes(int64_t count) {
     if (near)
-      for (int64_t b = 0; b < count; b += 64) __builtin_prefetch(at + b, 0, 3);
+      for (int64_t b = 0; b < count; b += 64) __builtin_prefetch(at + b, 0, 0);
     else
       for (int64_t b = 0; b < count; b += 64) __builtin_prefetch(at + b, 0, 2);
     at += count;

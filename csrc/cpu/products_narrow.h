@@ -77,7 +77,9 @@ TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Rows &
   int64_t n = begin;
   for (; n + R <= end; n += R) {
     const uint8_t *start = p.codes + n * shape.row_bytes();
-    Fetch fetch{start + R * shape.row_bytes() + first / kChunk * kChunkBytes<Format>};
+    const int64_t bytes = R * shape.row_bytes();
+    const bool near = R == 1 || bytes <= kNear;
+    Fetch fetch{start + (R == 1 ? kNear : bytes) + first / kChunk * kChunkBytes<Format>, near};
     for (int64_t k0 = first; k0 < last; k0 += kSumBlock) {
       const int64_t size = last - k0 < kSumBlock ? last - k0 : kSumBlock;
       const uint8_t *rows[R];
@@ -126,7 +128,10 @@ TANDEM_INLINE void few_rows(const Shape &shape, const Product &p, int64_t begin,
       scale_rows(x, T, scales, last - first, scaled_x, kSpanPart);
       x = Rows{scaled_x, kPartCount * kSpanPart, kSpanPart};
     }
-    const int64_t n = columns<kMany, T, Format>(shape, p, x, first, last, begin, end, totals);
+    // Short rows that are not decoded come fastest one after the other.
+    int64_t n = begin;
+    if (T > 1 || Format != TANDEM_BF16 || shape.K > kSumBlock)
+      n = columns<kMany, T, Format>(shape, p, x, first, last, begin, end, totals);
     if (kMany > 1) columns<1, T, Format>(shape, p, x, first, last, n, end, totals + (n - begin));
   }
   for (int64_t n = begin; n < end; ++n)

@@ -61,7 +61,7 @@ TANDEM_INLINE void block_lanes(const Item *x, int64_t stride, const uint8_t *con
     if (Format == TANDEM_MXFP4) row[r] = row_scales(scales[r], size / 32);
   }
   const auto chunk = [&](int64_t k, int64_t left) TANDEM_BODY {
-    if (R > 1) fetch.bytes(R * kChunkBytes<Format>);
+    fetch.bytes(R * kChunkBytes<Format>);
     for (int r = 0; r < R; ++r) {
       Step w[4];
       chunk_of<Format>(rows[r], row[r], k, left, w);
@@ -85,7 +85,7 @@ TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *
   for (; n + R <= end; n += R) {
     const uint8_t *start = p.codes + n * shape.row_bytes();
     const int64_t bytes = R * shape.row_bytes();
-    Fetch fetch{start + bytes, bytes <= 4096};
+    Fetch fetch{start + (R == 1 ? kNear : bytes), R == 1 || bytes <= kNear};
     for (int64_t k0 = first; k0 < last; k0 += kSumBlock) {
       const int64_t size = last - k0 < kSumBlock ? last - k0 : kSumBlock;
       const uint8_t *rows[R], *scales[R];
