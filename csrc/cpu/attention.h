@@ -52,6 +52,7 @@ struct Attention {
   int64_t T, H, D, turned;
   uint32_t *scratch;
   int64_t rows;  // that scratch has memory for
+  bool alike;    // rows name much the same entries as those before them; a matter of speed
 
   int32_t check(int64_t words) const {
     if (T < 0 || H < 1 || D < kLanes || D % kLanes || turned < 0 || turned > D || turned % 2)

@@ -40,14 +40,24 @@ inline void prepare_query(const Attention &a, int64_t t, int64_t place, int64_t 
   }
 }
 
-// Entries that a thread has decoded, as bf16: rows that follow each other name much the same ones.
+// Entries that a thread has decoded in a call, as bf16.
 class Decoded {
  public:
-  explicit Decoded(int64_t D) : D_(D) {
-    while (places_ < kMost && 2 * places_ * D <= kValues) places_ *= 2;
+  // This thread's, for a call of the given number; nothing of another call is in it. NULL where
+  // entries are too long.
+  static Decoded *of_thread(uint64_t call, int64_t D) {
+    static thread_local Decoded decoded;
+    if (decoded.call_ != call) {
+      std::memset(decoded.held_, 0, sizeof decoded.held_);
+      decoded.call_ = call;
+      decoded.D_ = D;
+      decoded.places_ = 1;
+      while (decoded.places_ < kMost && 2 * decoded.places_ * D <= kValues) decoded.places_ *= 2;
+    }
+    return D <= kValues ? &decoded : nullptr;
   }
 
-  // The D values of the entry in a slot. They hold until the next call.
+  // The values of the entry in a slot. They hold until the next call.
   TANDEM_INLINE const uint16_t *at(int64_t format, const uint8_t *entry, int64_t slot) {
     const int64_t place = slot & (places_ - 1);
     uint16_t *values = values_ + place * D_;
@@ -60,12 +70,11 @@ class Decoded {
     return values;
   }
 
-  bool fits() const { return D_ <= kValues; }
-
  private:
   static constexpr int64_t kMost = 512, kValues = 1 << 16;
-  int64_t D_, places_ = 1;
-  const uint8_t *held_[kMost] = {};
+  uint64_t call_ = 0;
+  int64_t D_ = 0, places_ = 1;
+  const uint8_t *held_[kMost];
   alignas(64) uint16_t values_[kValues];
 };
 

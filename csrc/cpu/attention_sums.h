@@ -1,6 +1,7 @@
 // Attention, second half: weighted sums of entries, chunk by chunk, and the steps of a whole call.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -117,6 +118,8 @@ TANDEM_INLINE OutputBlock output_block(const Attention &a, int64_t i, int64_t ro
 // finish(row, block) gets every part of every row's output.
 template <typename Finish>
 inline void attend(const Attention &a, const Finish &finish) {
+  static std::atomic<uint64_t> calls{0};
+  const uint64_t call = ++calls;
   const int64_t vecs = a.lanes() / kLanes, chunks = a.chunks();
   const int64_t blocks = parts(a.H, kBlockHeads) * parts(a.D, kBlockDim);
   for (int64_t first = 0; first < a.T; first += a.rows) {
@@ -125,13 +128,9 @@ inline void attend(const Attention &a, const Finish &finish) {
       for (int64_t i = begin; i < end; ++i) prepare_query(a, first + i / vecs, i / vecs, i % vecs);
     });
     parallel_for(rows * chunks, kChunk * a.lanes() * a.D / 32, [&](int64_t begin, int64_t end) {
-      const auto score = [&](Decoded *decoded) {
-        for (int64_t i = begin; i < end; ++i)
-          score_chunk(a, first + i % rows, i % rows, dealt(i / rows, chunks), decoded);
-      };
-      if (rows == 1) return score(nullptr);
-      Decoded decoded(a.D);
-      score(decoded.fits() ? &decoded : nullptr);
+      Decoded *decoded = a.alike ? Decoded::of_thread(call, a.D) : nullptr;
+      for (int64_t i = begin; i < end; ++i)
+        score_chunk(a, first + i % rows, i % rows, dealt(i / rows, chunks), decoded);
     });
     const int64_t work = kChunk * chunks * kBlockHeads * kBlockDim / 32;
     parallel_for(rows * blocks, work, [&](int64_t begin, int64_t end) {

@@ -55,6 +55,7 @@ template <int M, int R, int64_t Format>
 TANDEM_INLINE void block_lanes(const Item *x, int64_t stride, const uint8_t *const *rows,
                                const uint8_t *const *scales, int64_t size, Fetch &fetch,
                                Vec (*sums)[R]) {
+  constexpr int Q = R % 2 == 0 ? 2 : 1;  // rows of weights that meet a loaded part of x
   RowScales row[R];
   for (int r = 0; r < R; ++r) {
     for (int m = 0; m < M; ++m) sums[m][r] = Vec{};
@@ -62,12 +63,14 @@ TANDEM_INLINE void block_lanes(const Item *x, int64_t stride, const uint8_t *con
   }
   const auto chunk = [&](int64_t k, int64_t left) TANDEM_BODY {
     fetch.bytes(R * kChunkBytes<Format>);
-    for (int r = 0; r < R; ++r) {
-      Step w[4];
-      chunk_of<Format>(rows[r], row[r], k, left, w);
+    for (int r = 0; r < R; r += Q) {
+      Step w[Q][4];
+      for (int q = 0; q < Q; ++q) chunk_of<Format>(rows[r + q], row[r + q], k, left, w[q]);
       for (int m = 0; m < M; ++m)
-        for (int s = 0; s < 4; ++s)
-          sums[m][r] = dot(sums[m][r], w[s], load_step(x + m * stride + k + s * kStep));
+        for (int s = 0; s < 4; ++s) {
+          const Step xs = load_step(x + m * stride + k + s * kStep);
+          for (int q = 0; q < Q; ++q) sums[m][r + q] = dot(sums[m][r + q], w[q][s], xs);
+        }
     }
   };
   int64_t k = 0;

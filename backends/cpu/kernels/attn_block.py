@@ -31,7 +31,7 @@ def attn_block(
     arrays, sizes = _attention.caches("attn_block", q, window, window_slots, main, main_slots)
     out = activations.empty("attn_block", (rows, heads * dim), QFormat.MXFP8)
     scratch = _attention.scratch(q, *sizes[:2])
-    shape = (*q.shape, turned, *sizes, *scratch.shape)
+    shape = (*q.shape, turned, *sizes, *scratch.shape, hint == "prefill")
     native.run("attn_block", q.contiguous(), cos_sin, *arrays, sink, out.data, out.scale, scratch, *shape, scale)
     return out
 

@@ -28,7 +28,7 @@ def sparse_attn(
     arrays, sizes = _attention.caches("sparse_attn", q, window, window_slots, main, main_slots)
     out = torch.empty(q.shape, dtype=torch.bfloat16)
     scratch = _attention.scratch(q, *sizes[:2])
-    shape = (*q.shape, *sizes, *scratch.shape)
+    shape = (*q.shape, *sizes, *scratch.shape, hint == "prefill")
     native.run("sparse_attn", q.contiguous(), *arrays, sink, out, scratch, *shape, scale)
     return out
 

@@ -10,6 +10,7 @@
 //   codes     u8 [T, H * D]                out, e4m3
 //   scales    u8 [T, H * D / 32]           out
 //   scratch   u32 [scratch rows, row words]  row words as attention.h has them
+//   alike     not 0 where rows name much the same entries as those before them
 //   formats   TANDEM_MXFP8, TANDEM_MXFP4 or TANDEM_NVFP4, of window and main
 //
 // The same bytes as of rope, sparse_attn, rope and quantize.
@@ -42,7 +43,7 @@ int32_t run(const uint16_t *q, const float *cos_sin, const uint8_t *window, cons
             uint8_t *scales, uint32_t *scratch, int64_t T, int64_t H, int64_t D, int64_t rd,
             int64_t W, int64_t K, int64_t window_entries, int64_t main_entries,
             int64_t window_format, int64_t main_format, int64_t scratch_rows, int64_t row_words,
-            double scale) {
+            int64_t alike, double scale) {
   const attention::Attention call{q,
                                   cos_sin,
                                   {window, slots, W, window_entries, window_format},
@@ -54,7 +55,8 @@ int32_t run(const uint16_t *q, const float *cos_sin, const uint8_t *window, cons
                                   D,
                                   rd,
                                   scratch,
-                                  scratch_rows};
+                                  scratch_rows,
+                                  alike != 0};
   if (const int32_t status = call.check(row_words)) return status;
   if (D % kGroup) return TANDEM_BAD_SHAPE;
   if (T && (!codes || !scales)) return TANDEM_NULL_POINTER;

@@ -8,6 +8,7 @@
 //   sink      f32 [H]
 //   out       bf16 [T, H, D]               out
 //   scratch   u32 [scratch rows, row words]  row words as attention.h has them
+//   alike     not 0 where rows name much the same entries as those before them
 //   formats   TANDEM_MXFP8, TANDEM_MXFP4 or TANDEM_NVFP4, of window and main
 #include "attention_sums.h"
 
@@ -17,7 +18,7 @@ int32_t run(const uint16_t *q, const uint8_t *window, const int32_t *slots, cons
             const int32_t *main_slots, const float *sink, uint16_t *out, uint32_t *scratch,
             int64_t T, int64_t H, int64_t D, int64_t W, int64_t K, int64_t window_entries,
             int64_t main_entries, int64_t window_format, int64_t main_format, int64_t scratch_rows,
-            int64_t row_words, double scale) {
+            int64_t row_words, int64_t alike, double scale) {
   const attention::Attention call{q,
                                   nullptr,
                                   {window, slots, W, window_entries, window_format},
@@ -29,7 +30,8 @@ int32_t run(const uint16_t *q, const uint8_t *window, const int32_t *slots, cons
                                   D,
                                   0,
                                   scratch,
-                                  scratch_rows};
+                                  scratch_rows,
+                                  alike != 0};
   if (const int32_t status = call.check(row_words)) return status;
   if (T && !out) return TANDEM_NULL_POINTER;
   attention::attend(call, [&](int64_t t, const attention::OutputBlock &block) {
