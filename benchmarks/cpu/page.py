@@ -129,7 +129,8 @@ def _products(result: Result) -> str:
     ]  # fmt: skip
     if not rows:
         return ""
-    text = "## Products alone\n\nOne matrix of 4096 x 5120 a call, many in turn, so that none is in a cache.\n\n"
+    text = "## Products alone\n\nOne matrix of 4096 x 5120 a call, many in turn, so that none is in a cache; the calls "
+    text += "are replayed from a recording, as in a decode step.\n\n"
     return text + table(("op", "rows", "us", "floor us", "of floor", "stream GB/s", "GB/s", "GFLOP/s"), rows)
 
 
