@@ -153,16 +153,27 @@ def _decode(result: Result, size: str) -> str:
     rows = []
     for row in derive.decode_rows(result, size):
         experts = derive.experts_of(result, size, row["batch"])
-        host = row["step_s"]["median"] - row["forward_s"]["median"] - row["sample_s"]["median"]
         rows.append(
             (str(row["batch"]), spread(row["tokens_per_s"]), spread(row["step_s"], 1e3, 2),
              f"{1e3 * row['floor_s']:.2f}", percent(row["share"]), spread(row["bandwidth"], 1e-9),
              f"{row['bytes']['total'] / 1e6:.1f}", f"{sum(experts) / len(experts):.1f}",
-             f"{host / row['step_s']['median']:.1%}")
+             percent(row["outside"], 1) if "outside" in row else "")
         )  # fmt: skip
     head = ("batch", "tokens/s", "step ms", "floor ms", "of floor", "stream GB/s", "MB read", "experts a layer",
-            "host's share")  # fmt: skip
-    return "Decode, greedy, without drafts:\n\n" + table(head, rows) if rows else ""
+            "outside ops")  # fmt: skip
+    return "Decode, greedy, without drafts:\n\n" + table(head, rows) + _outside(result, size) if rows else ""
+
+
+def _outside(result: Result, size: str) -> str:
+    """What the last column of the decode table is, and what it costs to measure it."""
+    rows = [row for row in result["sizes"][size]["decode"] if "outside" in row]
+    if not rows:
+        return ""
+    most = max(row["clock_s"] / row["step_s"]["median"] for row in rows)
+    return (
+        "\n*Outside ops* is the share of these steps that is not spent inside native calls (replays of recorded steps, "
+        f"and calls by themselves).  Timing those calls takes at most {most:.2%} of a step.\n"
+    )
 
 
 def _prefill(result: Result, size: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cpu.machine import summary
+from benchmarks.cpu.native_time import NativeClock, cost_s
 from benchmarks.cpu.peers.stream import Stream, between
 from tandem import LLM, SamplingParams
 from tandem.contract.backend import Backend
@@ -80,30 +81,40 @@ def finish(llm: LLM) -> None:
         llm.engine.step()
 
 
-def decode_round(llm: LLM, batch: int, steps: int, seed: int, stream: Stream | None = None) -> dict[str, float]:
+def decode_round(
+    llm: LLM, batch: int, steps: int, seed: int, stream: Stream | None = None, clock: NativeClock | None = None
+) -> dict[str, float]:
     """One round of pure decoding: tokens a second, seconds a step, and its parts as the engine counts them.
 
     Args:
         stream: read before and after the round, if its bandwidth is asked for.
+        clock: of the native kernels, if the time in them is asked for.
     """
     stats = llm.engine.stats
     start(llm, batch, steps + WARM, seed)
     speed = stream.sample() if stream else 0.0
     together(llm, batch, WARM)
     before = {name: getattr(stats, name) for name in PARTS}
+    inside, calls = (clock.seconds, clock.calls) if clock else (0.0, 0)
     seconds = together(llm, batch, steps)
     found = {name: (getattr(stats, name) - before[name]) / steps for name in PARTS}
+    if clock:
+        native = clock.seconds - inside
+        found |= {"native_s": native / steps, "native_calls": (clock.calls - calls) / steps}
+        found["outside"] = 1 - native / seconds
     if stream:
         found["bandwidth"] = between(speed, stream.sample())
     finish(llm)
     return {"tokens_per_s": batch * steps / seconds, "step_s": seconds / steps} | found
 
 
-def decode(llm: LLM, batch: int, steps: int, rounds: int, stream: Stream) -> dict[str, Any]:
+def decode(llm: LLM, batch: int, steps: int, rounds: int, stream: Stream, clock: NativeClock | None) -> dict[str, Any]:
     """Median and range over rounds after one that is not counted; ``context`` is the mean length of a request."""
-    found = [decode_round(llm, batch, steps, number, stream) for number in range(rounds + 1)][1:]
+    found = [decode_round(llm, batch, steps, number, stream, clock) for number in range(rounds + 1)][1:]
     result: dict[str, Any] = {name: summary([one[name] for one in found]) for name in found[0]}
     result["rounds"] = {"seconds": [one["step_s"] for one in found], "bandwidth": [one["bandwidth"] for one in found]}
+    if clock:
+        result["clock_s"] = cost_s() * result["native_calls"]["median"]
     return result | {"batch": batch, "steps": steps, "context": PROMPT_TOKENS + 2 + WARM + steps // 2}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.cpu import floors, runs, sizes
 from benchmarks.cpu.meter import Meter, OpRow, open_metered, overhead_s
+from benchmarks.cpu.native_time import native_clock
 from benchmarks.cpu.peers.stream import Stream, between
 from benchmarks.cpu.settings import Settings
 from tandem.checkpoint.inventory import TensorGroup, tensor_inventory
@@ -29,12 +30,13 @@ def info(model: Path, settings: Settings) -> dict[str, Any]:
 
 
 def decode(model: Path, settings: Settings) -> dict[str, Any]:
-    """Decode at each batch."""
+    """Decode at each batch, with the time inside native kernels, which takes next to nothing to note."""
     steps, rounds, most = settings.steps, settings.rounds, max(settings.batches)
     longest = runs.PROMPT_TOKENS + steps + runs.WARM + runs.spare(most)
     llm, stream = runs.open_llm(model, longest, most), Stream(settings.threads)
     try:
-        return {"decode": [runs.decode(llm, batch, steps, rounds, stream) for batch in settings.batches]}
+        with native_clock(getattr(llm.backend, "_library", None)) as clock:
+            return {"decode": [runs.decode(llm, batch, steps, rounds, stream, clock) for batch in settings.batches]}
     finally:
         stream.close()
         llm.close()

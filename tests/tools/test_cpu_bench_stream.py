@@ -1,4 +1,4 @@
-"""Rounds of the CPU benchmark, and what stands beside them: the stream of bytes."""
+"""Rounds of the CPU benchmark, and what stands beside them: the stream of bytes, the time inside native kernels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from benchmarks.cpu import runs
+from benchmarks.cpu import native_time, runs
+from benchmarks.cpu.native_time import NativeClock, native_clock
 from benchmarks.cpu.peers import stream
+from tandem.backends.cpu import native
+from tandem.backends.cpu.backend import CpuBackend
+from tandem.backends.cpu.loading import native_status
+from tandem.contract.plan import Plan
+from tandem.contract.types import QFormat
 
 MIB = 1 << 20
 SMAPS = """7f0000200000-7f0000400000 rw-p 00000000 00:00 0
@@ -76,6 +83,43 @@ def test_rounds_have_the_bandwidth_on_their_two_sides(monkeypatch: pytest.Monkey
     found = stream.beside(stream.Stream(1, MIB), lambda: next(calls), 2)
     assert found["bandwidth"] == [2.0, 5.0] and len(found["seconds"]) == 2
     assert next(calls) == 3  # the first is not counted
+
+
+def test_the_clock_adds_up_what_functions_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1.0, 3.5, 10.0, 10.25])
+    monkeypatch.setattr(native_time.time, "perf_counter", lambda: next(times))
+    clock = NativeClock()
+    assert clock.timed(lambda value: value)(7) == 7 and clock.timed(lambda: 0)() == 0
+    assert (clock.seconds, clock.calls) == (2.75, 2)
+
+
+@pytest.mark.skipif(not native_status().available, reason="no native kernels")
+def test_recordings_run_under_the_clock_and_after_it() -> None:
+    """A call counts, one that is written down does not, a replay of two counts once."""
+    library, backend = native.library(), CpuBackend.open(0, {})
+    raw, api, add = dict(library.entries), library.api, native.Recorder.add
+    quantize = Plan(backend).bind("quantize", "test", fmt="mxfp8")
+    x = torch.ones(2, 64, dtype=torch.bfloat16)
+    with native_clock(library) as clock:
+        assert clock is not None
+        wanted = quantize(x, QFormat.MXFP8)
+        assert clock.calls == 1 and clock.seconds > 0
+        made = []
+        graph = backend.capture(lambda: made.extend(quantize(x, QFormat.MXFP8) for _ in range(2)))
+        assert clock.calls == 1
+        graph.replay()
+        assert clock.calls == 2
+    assert library.entries == raw and library.api is api and native.Recorder.add is add
+    for one in made:
+        one.data.zero_()
+    graph.replay()
+    assert clock.calls == 2 and all(torch.equal(one.data, wanted.data) for one in made)
+    backend.close()
+
+
+def test_without_native_kernels_there_is_no_clock() -> None:
+    with native_clock(None) as clock:
+        assert clock is None
 
 
 class Scripted:
