@@ -85,6 +85,14 @@ def test_rounds_have_the_bandwidth_on_their_two_sides(monkeypatch: pytest.Monkey
     assert next(calls) == 3  # the first is not counted
 
 
+def test_short_rounds_are_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of 0.25 s: two are asked for, four take a second."""
+    monkeypatch.setattr(stream.Stream, "sample", lambda self: 1.0)
+    times = itertools.count()
+    monkeypatch.setattr(stream.time, "perf_counter", lambda: next(times) / 4)
+    assert stream.beside(stream.Stream(1, MIB), lambda: None, 2, 1.0)["seconds"] == [0.25] * 4
+
+
 def test_the_clock_adds_up_what_functions_take(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([1.0, 3.5, 10.0, 10.25])
     monkeypatch.setattr(native_time.time, "perf_counter", lambda: next(times))

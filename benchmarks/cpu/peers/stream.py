@@ -142,11 +142,17 @@ def between(before: float, after: float) -> float:
     return (before + after) / 2
 
 
-def beside(stream: Stream, function: Callable[[], Any], rounds: int) -> dict[str, list[float]]:
-    """Seconds of ``rounds`` calls after one that is not counted, and the bandwidth of each round."""
+def beside(stream: Stream, function: Callable[[], Any], rounds: int, least_s: float = 0.0) -> dict[str, list[float]]:
+    """Seconds of calls after one that is not counted, and the bandwidth of each round.
+
+    Args:
+        rounds: calls, at least.
+        least_s: seconds that they take together, at least: the shorter a round, the more it varies.
+    """
     function()
-    times, samples = [], [stream.sample()]
-    for _ in range(rounds):
+    times: list[float] = []
+    samples = [stream.sample()]
+    while len(times) < rounds or sum(times) < least_s:
         started = time.perf_counter()
         function()
         times.append(time.perf_counter() - started)
