@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cpu import floors, sizes, weights
+from benchmarks.cpu import sizes, weights
 from benchmarks.cpu.page import write_page
 from benchmarks.cpu.peers.install import PEERS, run
 from benchmarks.cpu.settings import Settings, quick
@@ -24,6 +24,7 @@ from benchmarks.cpu.startup import startup
 
 STAGES = ("info", "memory", "ops", "decode", "prefill")
 PEER_SIZE = "mid"  # also that of the long contexts
+FORMAT = 2  # of the JSON: times and bandwidths of single rounds stand in it
 PARTS = ("products", "sizes", "context", "startup")
 
 
@@ -45,11 +46,9 @@ def stage(name: str, size: str, settings: Settings) -> dict[str, Any]:
 
 def measure(settings: Settings, chosen: list[str], parts: list[str], peers: list[str]) -> dict[str, Any]:
     """Everything asked for, by part."""
-    result: dict[str, Any] = stage("machine", "-", settings) | {"settings": dataclasses.asdict(settings)}
-    machine = result["machine"]
-    known = dataclasses.replace(
-        settings, bandwidth=floors.bandwidth(machine), peak=float(machine["gemm_f32"]["best"])
-    )
+    result: dict[str, Any] = {"format": FORMAT, "settings": dataclasses.asdict(settings)}
+    result |= stage("machine", "-", settings)
+    known = dataclasses.replace(settings, peak=float(result["machine"]["gemm_f32"]["best"]))
     if "products" in parts:
         result |= stage("products", "-", known)
     result["sizes"] = {}
@@ -110,6 +109,8 @@ def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:
     """One result of runs that measured different parts; sizes and peers are joined by name."""
     merged: dict[str, Any] = {"sizes": {}, "peers": []}
     for result in results:
+        if result.get("format") != FORMAT:
+            raise SystemExit(f"a file is not of format {FORMAT}: it was written by another version; measure again")
         named = {row["peer"]: row for row in (*merged["peers"], *result.get("peers", []))}
         own = merged["sizes"] | result.get("sizes", {})
         merged = merged | result | {"sizes": own, "peers": list(named.values())}

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from benchmarks.cpu import floors, runs
 from benchmarks.cpu.machine import summary
+from benchmarks.cpu.peers.stream import Stream, between
 from benchmarks.cpu.settings import Settings
 from tandem.contract.types import KVLayout, QFormat
 from tandem.engine.request_state import RequestState, Sampling
@@ -22,26 +23,29 @@ WARM = 4  # steps before those that count: kernels and graphs are ready then
 
 def context(model: Path, settings: Settings) -> dict[str, Any]:
     """Seconds of a step at each context, with the bytes it must read, and cache bytes per token."""
+    stream = Stream(settings.threads)
     config = ModelConfig.from_file(model / "config.json")
     lengths = [length for length in settings.contexts if length <= config.text.max_position_embeddings // 2]
     rows, found = [], {}
     for length in lengths:
         llm = runs.open_llm(model, length + 256, 1)
         try:
-            rows.append(_at(llm, config, length, settings))
+            rows.append(_at(llm, config, length, settings, stream))
             found = {"bytes_per_token": _bytes_per_token(llm), "layout": floors.cache_bytes_per_token(config.text)}
         finally:
             llm.close()
+    stream.close()
     return {"context": {"rows": rows, "cache": found}}
 
 
-def _at(llm: Any, config: ModelConfig, length: int, settings: Settings) -> dict[str, Any]:
+def _at(llm: Any, config: ModelConfig, length: int, settings: Settings, stream: Stream) -> dict[str, Any]:
     """One row: a request of ``length`` tokens is imported once a round and goes on for some steps."""
     state = synthetic(llm, config, length, settings.steps + WARM + 1)
-    engine, times = llm.engine, []
+    engine, times, speeds = llm.engine, [], []
     for number in range(settings.rounds + 1):
         computed = engine.stats.rows
         engine.import_request(state)
+        speed = stream.sample()
         for _ in range(WARM):
             engine.step()
         if engine.stats.rows - computed > WARM:
@@ -51,7 +55,10 @@ def _at(llm: Any, config: ModelConfig, length: int, settings: Settings) -> dict[
             engine.step()
         if number:
             times.append((time.perf_counter() - started) / (engine.stats.steps - steps))
-    return {"context": length, "step_s": summary(times), "cache_bytes": floors.cache_read_bytes(config.text, length)}
+            speeds.append(between(speed, stream.sample()))
+    rounds = {"seconds": times, "bandwidth": speeds}
+    nbytes = floors.cache_read_bytes(config.text, length)
+    return {"context": length, "step_s": summary(times), "rounds": rounds, "cache_bytes": nbytes}
 
 
 def synthetic(llm: Any, config: ModelConfig, length: int, more: int) -> RequestState:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from benchmarks.cpu import floors
+from benchmarks.cpu.machine import summary
 from benchmarks.cpu.peers.dims import MID
 from tandem.model.config import ModelConfig
 
@@ -26,16 +28,30 @@ def config_of(result: Result, size: str) -> ModelConfig:
     return ModelConfig.from_dict(result["sizes"][size]["config"])
 
 
+def against_floor(rounds: dict[str, list[float]], nbytes: float, flops: float, result: Result) -> dict[str, Any]:
+    """The floor of each round by the bandwidth beside it, and the shares of the floors that the rounds reached.
+
+    Returns:
+        floor_s: median of the floors.  share: median and range of floor over time.  bandwidth: of the rounds.
+    """
+    peak = float(result["machine"]["gemm_f32"]["best"])
+    least = [floors.floor_seconds(nbytes, flops, bandwidth, peak) for bandwidth in rounds["bandwidth"]]
+    shares = [floor / seconds for floor, seconds in zip(least, rounds["seconds"], strict=True)]
+    return {
+        "floor_s": statistics.median(least),
+        "share": summary(shares),
+        "bandwidth": summary(rounds["bandwidth"]),
+    }
+
+
 def decode_rows(result: Result, size: str) -> list[dict[str, Any]]:
-    """Each batch with its bytes, least seconds and share of that floor."""
+    """Each batch with its bytes, least seconds and share of them."""
     config, rows = config_of(result, size), []
     for row in result["sizes"][size].get("decode", []):
         batch, context = row["batch"], row["context"]
         parts = floors.decode_bytes(config, batch, context, experts_of(result, size, batch))
-        least = floors.floor_seconds(
-            parts.total, floors.decode_flops(config.text, batch, context), result["machine"]
-        )
-        rows.append(row | {"bytes": parts.to_dict(), "floor_s": least, "share": least / row["step_s"]["median"]})
+        flops = floors.decode_flops(config.text, batch, context)
+        rows.append(row | {"bytes": parts.to_dict()} | against_floor(row["rounds"], parts.total, flops, result))
     return rows
 
 
@@ -50,15 +66,13 @@ def prefill_rows(result: Result, size: str) -> list[dict[str, Any]]:
 
 def product_rows(result: Result) -> list[dict[str, Any]]:
     """Each product op with its least seconds and share of them."""
-    rows = []
-    for row in result.get("products", []):
-        least = floors.floor_seconds(row["nbytes"], row["flops"], result["machine"])
-        rows.append(row | {"floor_s": least, "share": least / row["seconds"]["median"]})
-    return rows
+    return [
+        row | against_floor(row["rounds"], row["nbytes"], row["flops"], result) for row in result.get("products", [])
+    ]
 
 
 def outside_share(row: dict[str, Any], overhead_s: float) -> float:
-    """Share of a metered step outside ops, what metering itself costs taken off."""
+    """Share of a metered, eager step outside ops, what metering itself costs taken off."""
     metering = row["calls"] * overhead_s
     return float((row["step_s"] - row["in_ops_s"] - metering) / (row["step_s"] - metering))
 
@@ -68,10 +82,10 @@ def memory_ratio(row: dict[str, Any]) -> float:
     return float(row["peak_bytes"] / (row["weight_bytes"] + row["cache_bytes"]))
 
 
-def ceiling(row: dict[str, Any], batch: int, result: Result) -> float:
-    """Tokens per second at which the weights of a peer's decode step are read at the stream bandwidth."""
+def ceiling(row: dict[str, Any], batch: int) -> float:
+    """Tokens per second at which the weights of an engine's decode step are read at the bandwidth beside its rounds."""
     used = floors.expected_experts(MID.experts, MID.top_k, batch) / MID.experts
-    return batch * floors.bandwidth(result["machine"]) / float(row["dense_bytes"] + row["expert_bytes"] * used)
+    return batch * float(row[f"bandwidth_{batch}"]["median"]) / float(row["dense_bytes"] + row["expert_bytes"] * used)
 
 
 def active(row: dict[str, Any], kind: str) -> float:
@@ -94,5 +108,6 @@ def context_rows(result: Result, size: str) -> list[dict[str, Any]]:
     config, rows = config_of(result, size), []
     for row in result.get("context", {}).get("rows", []):
         parts = floors.decode_bytes(config, 1, row["context"], experts_of(result, size, 1))
-        rows.append(row | {"floor_s": parts.total / floors.bandwidth(result["machine"])})
+        flops = floors.decode_flops(config.text, 1, row["context"])
+        rows.append(row | against_floor(row["rounds"], parts.total, flops, result))
     return rows

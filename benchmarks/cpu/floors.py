@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -154,14 +153,9 @@ def decode_flops(text: TextConfig, batch: int, context: int) -> float:
     return float(batch * (one + longer.head))
 
 
-def floor_seconds(nbytes: float, flops: float, machine: dict[str, Any]) -> float:
-    """The least time: bytes at the stream bandwidth, or products at the fp32 peak, whichever is more."""
-    return max(nbytes / bandwidth(machine), flops / float(machine["gemm_f32"]["best"]))
-
-
-def bandwidth(machine: dict[str, Any]) -> float:
-    """Bytes per second: the best round of the stream measurement, whatever its threads."""
-    return float(max(machine["stream"][name]["max"] for name in ("one", "all")))
+def floor_seconds(nbytes: float, flops: float, bandwidth: float, peak: float) -> float:
+    """The least time: bytes at a bandwidth, or products at the fp32 peak, whichever is more."""
+    return max(nbytes / bandwidth, flops / peak)
 
 
 def mean_experts(counts: Sequence[Sequence[int]]) -> list[float]:

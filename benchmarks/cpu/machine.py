@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import platform
-import shutil
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from benchmarks.cpu.sizes import BUILD
+from benchmarks.cpu.peers import stream
 
 STREAM_BYTES = 1 << 30  # far beyond every cache
 GEMM_SIZES = (1024, 2048, 4096)
-SOURCE = Path(__file__).with_name("stream.c")
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
 
 
 def facts() -> dict[str, Any]:
@@ -74,38 +68,19 @@ def summary(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def _stream_kernel() -> Callable[[np.ndarray[Any, Any], int], object] | None:
-    """The C loop, compiled on the spot; None without a compiler."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        return None
-    target = BUILD / "stream.so"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(target)], check=True, capture_output=True)
-    function = ctypes.CDLL(str(target)).stream_sum
-    function.restype = ctypes.c_uint64
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return lambda data, threads: function(data.ctypes.data, data.size, threads)
-
-
-def _torch_sum(data: np.ndarray[Any, Any], threads: int) -> object:
-    torch.set_num_threads(threads)
-    return torch.from_numpy(data.view(np.float32)).sum()
-
-
-def stream(threads: int, rounds: int) -> dict[str, Any]:
-    """Read bandwidth in bytes per second with one thread and with ``threads``; the floors use the best round."""
-    kernel = _stream_kernel()
-    read = kernel or _torch_sum
-    data = np.ones(STREAM_BYTES // 8, dtype=np.uint64)
-    found: dict[str, Any] = {
-        "buffer_bytes": STREAM_BYTES,
-        "kernel": f"sum of 64-bit words in C, cc {' '.join(FLAGS[:3])}" if kernel else "torch sum of f32",
-    }
-    for name, count in (("one", 1), ("all", threads)):
-        times = seconds(functools.partial(read, data, count), rounds)
-        found[name] = summary([STREAM_BYTES / t for t in times])
-    torch.set_num_threads(threads)
+def read_bandwidth(threads: int, rounds: int) -> dict[str, Any]:
+    """Bytes per second read with one thread and with ``threads``, from ordinary pages and from huge ones."""
+    found: dict[str, Any] = {"buffer_bytes": STREAM_BYTES}
+    for name, huge in (("small", False), ("huge", True)):
+        row: dict[str, Any] = {}
+        for key, count in (("one", 1), ("all", threads)):
+            read = stream.Stream(count, STREAM_BYTES, huge)
+            read.once()
+            row[key] = summary([read.once() for _ in range(rounds)])
+            row |= {"huge_bytes": read.huge_bytes, "refused": read.refused}
+            found["kernel"] = read.kernel
+            read.close()
+        found[name] = row
     return found
 
 
@@ -122,9 +97,10 @@ def gemm(dtype: torch.dtype, rounds: int) -> dict[str, Any]:
 
 def measure(threads: int, rounds: int) -> dict[str, Any]:
     """Everything of this file.  bf16 is measured wherever torch runs it, natively or not."""
+    stream.build()  # anew: a loop compiled for another machine may lie there
     return {
         "facts": facts() | {"threads": threads},
-        "stream": stream(threads, rounds),
+        "stream": read_bandwidth(threads, rounds),
         "gemm_f32": gemm(torch.float32, rounds),
         "gemm_bf16": gemm(torch.bfloat16, rounds),
     }

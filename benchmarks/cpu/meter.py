@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from benchmarks.cpu.costs import cost_of, weight_label
+from benchmarks.cpu.floors import floor_seconds
 from tandem.backends.cpu.backend import CpuBackend
 from tandem.contract.capabilities import Capabilities
 from tandem.contract.opspec import OP_TABLE, OpFunction
@@ -21,26 +22,25 @@ from tandem.ops.numerics import decode_weight, softplus
 
 @dataclass(slots=True)
 class OpRow:
-    """Totals of one kind of call: seconds without those of metered calls inside, bytes, FLOPs, least seconds."""
+    """Totals of one kind of call: seconds without those of metered calls inside; bytes and FLOPs of each."""
 
     calls: int = 0
     seconds: float = 0.0
-    nbytes: float = 0.0
-    flops: float = 0.0
-    floor_s: float = 0.0
+    costs: list[tuple[float, float]] = field(default_factory=list)
+
+    def cost(self, bandwidth: float, peak: float) -> dict[str, float]:
+        """Bytes, FLOPs and least seconds of all calls; each is bound by the one or the other."""
+        return {
+            "nbytes": sum(nbytes for nbytes, _ in self.costs),
+            "flops": sum(flops for _, flops in self.costs),
+            "floor_s": sum(floor_seconds(nbytes, flops, bandwidth, peak) for nbytes, flops in self.costs),
+        }
 
 
 @dataclass(slots=True)
 class Meter:
-    """Where calls are noted.
+    """Where calls are noted."""
 
-    Args:
-        bandwidth: bytes per second of the machine.
-        peak: FLOP per second of its fp32 products.
-    """
-
-    bandwidth: float
-    peak: float
     mode: str = "off"  # off, time or count
     rows: dict[str, OpRow] = field(default_factory=dict)
     experts: list[int] = field(default_factory=list)  # distinct experts of each MoE call, while counting
@@ -81,10 +81,7 @@ class Meter:
         row.calls += 1
         if leaf:
             distinct = self.experts[-1] if op == "moe_block" else 0
-            nbytes, flops = cost_of(op, bound.arguments(op), result, distinct)
-            row.nbytes += nbytes
-            row.flops += flops
-            row.floor_s += max(nbytes / self.bandwidth, flops / self.peak)
+            row.costs.append(cost_of(op, bound.arguments(op), result, distinct))
         return result
 
     def _row(self, op: str, args: tuple[Any, ...]) -> OpRow:
@@ -129,9 +126,9 @@ class MeteredBackend(CpuBackend):
         return metered
 
 
-def open_metered(bandwidth: float, peak: float) -> tuple[CpuBackend, Meter]:
+def open_metered() -> tuple[CpuBackend, Meter]:
     """A backend and its meter, which is off."""
-    backend, meter = MeteredBackend.open(0, {}), Meter(bandwidth, peak)
+    backend, meter = MeteredBackend.open(0, {}), Meter()
     backend._meter = meter  # type: ignore[attr-defined]
     return backend, meter
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cpu import derive, floors, plots
+from benchmarks.cpu import derive, plots
 from benchmarks.cpu.derive import Result
 from benchmarks.cpu.goals import Goal, goals
 from benchmarks.cpu.peers.install import PEERS
@@ -16,10 +16,15 @@ OPS_SHOWN = 16
 HEAD = """# Performance of the CPU backend
 
 Written by `python -m benchmarks.cpu`; only `{folder}/history.md` is kept by hand.  Figures are medians, the range over
-rounds in brackets.  A *floor* is the least time that the machine allows: bytes that must be read at the measured
-stream bandwidth, or products at the measured fp32 GEMM peak, whichever is more.  Weights count as stored bytes (fp4
-17/32, fp8 1 + 1/1024, bf16 2 bytes), of experts only those that the step routes to.  What fits into the caches, as
-`nano` does, can be faster than its floor.
+rounds in brackets.  A *floor* is the least time that the machine allows: bytes that must be read at the stream
+bandwidth, or products at the measured fp32 GEMM peak, whichever is more.  Weights count as stored bytes (fp4 17/32,
+fp8 1 + 1/1024, bf16 2 bytes), of experts only those that the step routes to.  What fits into the caches, as `nano`
+does, can be faster than its floor.
+
+The bandwidth of a shared machine changes within minutes.  So a buffer in huge pages is read directly before and after
+each round (256 MiB, the best of three passes), and the mean of the two is the bandwidth of that round: the column
+*stream*.  A share *of floor* is taken round by round, with the bandwidth of the round itself; shown are median and
+range of these shares.  The GEMM peak is measured once, at the start.
 """
 
 
@@ -58,6 +63,12 @@ def spread(value: dict[str, float], scale: float = 1.0, digits: int = 1) -> str:
     return f"{middle} ({low} to {high})"
 
 
+def percent(value: dict[str, float], digits: int = 0) -> str:
+    """Median and range of a share."""
+    low, middle, high = (f"{value[name]:.{digits}%}" for name in ("min", "median", "max"))
+    return f"{middle} ({low} to {high})"
+
+
 def amount(goal: Goal, value: float | None) -> str:
     """A figure in the unit of its goal."""
     if value is None:
@@ -77,14 +88,26 @@ def _machine(result: Result) -> str:
         ("system", f"{facts['system']}, Python {facts['python']}, torch {facts['torch']}"),
         ("threads", f"{facts['threads']}, of every engine here"),
         ("measured", f"{facts['date']}, load average {facts['load']:.1f} before"),
-        ("stream read, 1 thread", f"{spread(stream['one'], 1e-9)} GB/s"),
-        (f"stream read, {facts['threads']} threads", f"{spread(stream['all'], 1e-9)} GB/s"),
-        ("stream, used for floors", f"{floors.bandwidth(machine) / 1e9:.1f} GB/s, the best round ({stream['kernel']}; "
-         f"{stream['buffer_bytes'] >> 20} MiB)"),
+        ("stream read, pages of 4 KiB", _stream(stream["small"], facts["threads"])),
+        ("stream read, huge pages", _stream(stream["huge"], facts["threads"]) + _refused(stream)),
+        ("stream, how", f"{stream['kernel']}; {stream['buffer_bytes'] >> 20} MiB"),
         ("fp32 GEMM peak", f"{machine['gemm_f32']['best'] / 1e9:.0f} GFLOP/s (torch.mm, best size and round)"),
         ("bf16 GEMM peak", f"{machine['gemm_bf16']['best'] / 1e9:.0f} GFLOP/s"),
     ]  # fmt: skip
     return "## Machine\n\n" + table(("what", "value"), rows)
+
+
+def _stream(row: dict[str, Any], threads: int) -> str:
+    speeds = [f"{spread(row[key], 1e-9)} GB/s" for key in ("one", "all")]
+    return f"{speeds[0]} with 1 thread, {speeds[1]} with {threads}"
+
+
+def _refused(stream: dict[str, Any]) -> str:
+    """What the system refused of huge pages, if anything."""
+    got, reason = stream["huge"]["huge_bytes"], stream["huge"]["refused"]
+    if got == stream["buffer_bytes"]:
+        return ""
+    return f"; only {got >> 20} MiB of the buffer got huge pages" + (f": {reason}" if reason else "")
 
 
 def _goals(found: Sequence[Goal]) -> str:
@@ -100,14 +123,15 @@ def _goals(found: Sequence[Goal]) -> str:
 def _products(result: Result) -> str:
     rows = [
         (f"{row['op']} {row['format']}", str(row["rows"]), spread(row["seconds"], 1e6), f"{1e6 * row['floor_s']:.1f}",
-         f"{row['share']:.0%}", f"{row['nbytes'] / row['seconds']['median'] / 1e9:.1f}",
+         percent(row["share"]), spread(row["bandwidth"], 1e-9), f"{row['nbytes'] / row['seconds']['median'] / 1e9:.1f}",
          f"{row['flops'] / row['seconds']['median'] / 1e9:.0f}")
         for row in derive.product_rows(result)
     ]  # fmt: skip
     if not rows:
         return ""
-    text = "## Products alone\n\nOne matrix of 4096 x 5120 a call, many in turn, so that none is in a cache.\n\n"
-    return text + table(("op", "rows", "us", "floor us", "of floor", "GB/s", "GFLOP/s"), rows)
+    text = "## Products alone\n\nOne matrix of 4096 x 5120 a call, many in turn, so that none is in a cache; the calls "
+    text += "are replayed from a recording, as in a decode step.\n\n"
+    return text + table(("op", "rows", "us", "floor us", "of floor", "stream GB/s", "GB/s", "GFLOP/s"), rows)
 
 
 def _size(result: Result, size: str, names: Sequence[str]) -> str:
@@ -129,15 +153,27 @@ def _decode(result: Result, size: str) -> str:
     rows = []
     for row in derive.decode_rows(result, size):
         experts = derive.experts_of(result, size, row["batch"])
-        host = row["step_s"]["median"] - row["forward_s"]["median"] - row["sample_s"]["median"]
         rows.append(
             (str(row["batch"]), spread(row["tokens_per_s"]), spread(row["step_s"], 1e3, 2),
-             f"{1e3 * row['floor_s']:.2f}", f"{row['share']:.0%}",
+             f"{1e3 * row['floor_s']:.2f}", percent(row["share"]), spread(row["bandwidth"], 1e-9),
              f"{row['bytes']['total'] / 1e6:.1f}", f"{sum(experts) / len(experts):.1f}",
-             f"{host / row['step_s']['median']:.1%}")
+             percent(row["outside"], 1) if "outside" in row else "")
         )  # fmt: skip
-    head = ("batch", "tokens/s", "step ms", "floor ms", "of floor", "MB read", "experts a layer", "host's share")
-    return "Decode, greedy, without drafts:\n\n" + table(head, rows) if rows else ""
+    head = ("batch", "tokens/s", "step ms", "floor ms", "of floor", "stream GB/s", "MB read", "experts a layer",
+            "outside ops")  # fmt: skip
+    return "Decode, greedy, without drafts:\n\n" + table(head, rows) + _outside(result, size) if rows else ""
+
+
+def _outside(result: Result, size: str) -> str:
+    """What the last column of the decode table is, and what it costs to measure it."""
+    rows = [row for row in result["sizes"][size]["decode"] if "outside" in row]
+    if not rows:
+        return ""
+    most = max(row["clock_s"] / row["step_s"]["median"] for row in rows)
+    return (
+        "\n*Outside ops* is the share of these steps that is not spent inside native calls (replays of recorded steps, "
+        f"and calls by themselves).  Timing those calls takes at most {most:.2%} of a step.\n"
+    )
 
 
 def _prefill(result: Result, size: str) -> str:
@@ -170,7 +206,8 @@ def _ops(row: dict[str, Any], size: str, names: Sequence[str]) -> str:
         what = f"decode, batch {step['batch']}" if "batch" in step else f"a prompt of {step['tokens']} tokens"
         outside = derive.outside_share(step, found["call_overhead_s"])
         parts.append(
-            f"Ops of {what}, eager: {1e3 * step['step_s']:.2f} ms, {step['calls']:.0f} calls, {outside:.1%} outside:\n"
+            f"Ops of {what}, eager: {1e3 * step['step_s']:.2f} ms, {step['calls']:.0f} calls, {outside:.1%} outside; "
+            f"stream {step['bandwidth'] / 1e9:.1f} GB/s:\n"
         )
         parts.append(_op_table(step))
     plot = f"ops_{size}.png"
@@ -200,11 +237,12 @@ def _peers(result: Result, names: Sequence[str]) -> str:
         return ""
     parts = ["## Beside other engines\n\nThe same machine, threads and run; random weights at the dimensions of `mid`. "
              "Prefill is 512 tokens of one request and 8 x 128; decode goes on behind them, greedy.  The ceiling is "
-             "the stream bandwidth over the weights that a step reads, with uniform routing.\n"]  # fmt: skip
-    rows = [_peer_row("Tandem", own, result)] if own else []
-    rows += [_peer_row(row["peer"], row, result) for row in derive.peer_rows(result)]
-    head = ("engine", "weights", "parameters M", "active M", "bits", "active MB", "decode 1", "ceiling", "decode 8",
-            "ceiling", "prefill 1", "prefill 8")  # fmt: skip
+             "the stream bandwidth beside an engine's own rounds over the weights that a step reads, with uniform "
+             "routing.\n"]  # fmt: skip
+    rows = [_peer_row("Tandem", own)] if own else []
+    rows += [_peer_row(row["peer"], row) for row in derive.peer_rows(result)]
+    head = ("engine", "weights", "parameters M", "active M", "bits", "active MB", "decode 1", "ceiling", "stream GB/s",
+            "decode 8", "ceiling", "stream GB/s", "prefill 1", "prefill 8")  # fmt: skip
     parts.append(table(head, rows))
     for peer in result["peers"]:
         text = f"- {peer['peer']} ({', '.join(peer['packages'])}): {peer['differs']}."
@@ -218,14 +256,15 @@ def _peers(result: Result, names: Sequence[str]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _peer_row(name: str, row: dict[str, Any], result: Result) -> list[str]:
+def _peer_row(name: str, row: dict[str, Any]) -> list[str]:
     """A row; bits are those of the weights that one token uses."""
     parameters, nbytes = derive.active(row, "parameters"), derive.active(row, "bytes")
     cells = [name, row["variant"], f"{row['parameters'] / 1e6:.1f}", f"{parameters / 1e6:.1f}",
              f"{8 * nbytes / parameters:.2f}", f"{nbytes / 1e6:.1f}"]  # fmt: skip
     for batch in (1, 8):
-        figure = row.get(f"decode_{batch}")
-        cells += [spread(figure) if figure else "", f"{derive.ceiling(row, batch, result):.0f}"]
+        figure, bandwidth = row.get(f"decode_{batch}"), row.get(f"bandwidth_{batch}")
+        cells.append(spread(figure) if figure else "")
+        cells += [f"{derive.ceiling(row, batch):.0f}", spread(bandwidth, 1e-9)] if bandwidth else ["", ""]
     return cells + [spread(row[name], digits=0) if name in row else "" for name in ("prefill_1", "prefill_8")]
 
 
@@ -234,13 +273,13 @@ def _context(result: Result, names: Sequence[str]) -> str:
     if not found or "mid" not in result["sizes"]:
         return ""
     rows = [
-        (f"{row['context']:,}", spread(row["step_s"], 1e3, 2), f"{1e3 * row['floor_s']:.2f}",
-         f"{row['cache_bytes'] / 1e6:.2f}")
+        (f"{row['context']:,}", spread(row["step_s"], 1e3, 2), f"{1e3 * row['floor_s']:.2f}", percent(row["share"]),
+         spread(row["bandwidth"], 1e-9), f"{row['cache_bytes'] / 1e6:.2f}")
         for row in derive.context_rows(result, "mid")
     ]  # fmt: skip
     cache = found["cache"]
     text = "## Long context\n\n`mid`, one request whose cache entries were imported as random pages.\n\n"
-    text += table(("context", "ms a token", "floor ms", "MB of cache read"), rows)
+    text += table(("context", "ms a token", "floor ms", "of floor", "stream GB/s", "MB of cache read"), rows)
     text += f"\nMain and index caches take {cache['bytes_per_token']:.2f} bytes a token; their formats and ratios "
     text += f"give {cache['layout']:.2f}.\n"
     return text + (f"\n![time of a token by context]({FOLDER}/context.png)\n" if "context.png" in names else "")

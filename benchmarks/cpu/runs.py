@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cpu.machine import summary
+from benchmarks.cpu.native_time import NativeClock, cost_s
+from benchmarks.cpu.peers.stream import Stream, between
 from tandem import LLM, SamplingParams
 from tandem.contract.backend import Backend
 
 PLAIN = {"backend.name": "cpu", "speculation.draft_tokens": 0, "cache.prefix": "off"}
 PROMPT_TOKENS = 128  # of each request that decodes
+MOST_ROWS = 2048  # of a step, an engine's default
+WARM = 2  # steps after a pass of the stream, which leaves nothing of a model in the caches
 FIRST_ID = 3  # ids below are special
 PARTS = ("schedule_s", "forward_s", "sample_s", "deliver_s")
 
@@ -38,35 +42,80 @@ def params(tokens: int) -> SamplingParams:
     return SamplingParams(max_tokens=tokens, temperature=0.0, ignore_eos=True)
 
 
-def start(llm: LLM, batch: int, tokens: int, seed: int) -> None:
-    """Submit prompts and run until each has its first token."""
-    engine = llm.engine
-    expected = engine.stats.tokens + batch
+def spare(batch: int) -> int:
+    """Tokens that a request may have before all of them decode together; the prompts of many take several steps."""
+    return 4 + 2 * -(-batch * PROMPT_TOKENS // MOST_ROWS)
+
+
+def start(llm: LLM, batch: int, steps: int, seed: int) -> None:
+    """Submit prompts and run until all requests decode; then so many steps are left in which none of them ends."""
+    engine, stats = llm.engine, llm.engine.stats
     for place in range(batch):
-        llm.submit(prompt(llm, PROMPT_TOKENS, seed * 1000 + place), params(tokens))
-    while engine.stats.tokens < expected:
+        llm.submit(prompt(llm, PROMPT_TOKENS, seed * 1000 + place), params(steps + spare(batch)))
+    while True:
+        rows, tokens = stats.rows, stats.tokens
         engine.step()
+        if (stats.rows - rows, stats.tokens - tokens) == (batch, batch):
+            return
 
 
-def decode_round(llm: LLM, batch: int, steps: int, seed: int) -> dict[str, float]:
-    """One round of pure decoding: tokens a second, seconds a step, and its parts as the engine counts them."""
-    engine = llm.engine
-    start(llm, batch, steps + 1, seed)
-    before = {name: getattr(engine.stats, name) for name in ("steps", *PARTS)}
+def together(llm: LLM, batch: int, steps: int) -> float:
+    """Seconds of steps in which all requests decode.
+
+    Raises:
+        RuntimeError: one of them did not.
+    """
+    engine, rows = llm.engine, llm.engine.stats.rows
     started = time.perf_counter()
-    while not engine.idle:
+    for _ in range(steps):
         engine.step()
     seconds = time.perf_counter() - started
-    count = engine.stats.steps - before["steps"]
-    parts = {name: (getattr(engine.stats, name) - before[name]) / count for name in PARTS}
-    return {"tokens_per_s": batch * count / seconds, "step_s": seconds / count} | parts
+    if engine.stats.rows - rows != batch * steps:
+        raise RuntimeError(f"{steps} steps of {batch} requests ran {engine.stats.rows - rows} rows")
+    return seconds
 
 
-def decode(llm: LLM, batch: int, steps: int, rounds: int) -> dict[str, Any]:
+def finish(llm: LLM) -> None:
+    """Let all requests end."""
+    while not llm.engine.idle:
+        llm.engine.step()
+
+
+def decode_round(
+    llm: LLM, batch: int, steps: int, seed: int, stream: Stream | None = None, clock: NativeClock | None = None
+) -> dict[str, float]:
+    """One round of pure decoding: tokens a second, seconds a step, and its parts as the engine counts them.
+
+    Args:
+        stream: read before and after the round, if its bandwidth is asked for.
+        clock: of the native kernels, if the time in them is asked for.
+    """
+    stats = llm.engine.stats
+    start(llm, batch, steps + WARM, seed)
+    speed = stream.sample() if stream else 0.0
+    together(llm, batch, WARM)
+    before = {name: getattr(stats, name) for name in PARTS}
+    inside, calls = (clock.seconds, clock.calls) if clock else (0.0, 0)
+    seconds = together(llm, batch, steps)
+    found = {name: (getattr(stats, name) - before[name]) / steps for name in PARTS}
+    if clock:
+        native = clock.seconds - inside
+        found |= {"native_s": native / steps, "native_calls": (clock.calls - calls) / steps}
+        found["outside"] = 1 - native / seconds
+    if stream:
+        found["bandwidth"] = between(speed, stream.sample())
+    finish(llm)
+    return {"tokens_per_s": batch * steps / seconds, "step_s": seconds / steps} | found
+
+
+def decode(llm: LLM, batch: int, steps: int, rounds: int, stream: Stream, clock: NativeClock | None) -> dict[str, Any]:
     """Median and range over rounds after one that is not counted; ``context`` is the mean length of a request."""
-    found = [decode_round(llm, batch, steps, number) for number in range(rounds + 1)][1:]
+    found = [decode_round(llm, batch, steps, number, stream, clock) for number in range(rounds + 1)][1:]
     result: dict[str, Any] = {name: summary([one[name] for one in found]) for name in found[0]}
-    return result | {"batch": batch, "steps": steps, "context": PROMPT_TOKENS + steps // 2}
+    result["rounds"] = {"seconds": [one["step_s"] for one in found], "bandwidth": [one["bandwidth"] for one in found]}
+    if clock:
+        result["clock_s"] = cost_s() * result["native_calls"]["median"]
+    return result | {"batch": batch, "steps": steps, "context": PROMPT_TOKENS + 2 + WARM + steps // 2}
 
 
 def first_token_s(llm: LLM, tokens: int, seed: int) -> float:
@@ -78,28 +127,30 @@ def first_token_s(llm: LLM, tokens: int, seed: int) -> float:
     while engine.stats.tokens < expected:
         engine.step()
     seconds = time.perf_counter() - started
-    while not engine.idle:
-        engine.step()
+    finish(llm)
     return seconds
 
 
-def beside(llm: LLM, count: int, tokens: int, steps: int, rounds: int) -> dict[str, dict[str, float]]:
+def beside(llm: LLM, count: int, tokens: int, steps: int, rounds: int, stream: Stream) -> dict[str, dict[str, float]]:
     """Tokens a second of prompts run together and of decoding behind them, as the peers' scripts measure it."""
-    engine, prefills, decodes = llm.engine, [], []
+    engine, prefills, decodes, speeds = llm.engine, [], [], []
     for number in range(rounds + 1):
         expected, started = engine.stats.tokens + count, time.perf_counter()
         for place in range(count):
             llm.submit(prompt(llm, tokens, number * 1000 + place), params(steps + 1))
         while engine.stats.tokens < expected:
             engine.step()
-        before, between = engine.stats.tokens, time.perf_counter()
+        prefilled, speed = time.perf_counter(), stream.sample()
+        before, begun = engine.stats.tokens, time.perf_counter()
         while not engine.idle:
             engine.step()
         ended = time.perf_counter()
         if number:
-            prefills.append(count * tokens / (between - started))
-            decodes.append((engine.stats.tokens - before) / (ended - between))
-    return {f"prefill_{count}": summary(prefills), f"decode_{count}": summary(decodes)}
+            prefills.append(count * tokens / (prefilled - started))
+            decodes.append((engine.stats.tokens - before) / (ended - begun))
+            speeds.append(between(speed, stream.sample()))
+    found = {"prefill": prefills, "decode": decodes, "bandwidth": speeds}
+    return {f"{name}_{count}": summary(values) for name, values in found.items()}
 
 
 def prefill(llm: LLM, tokens: int, rounds: int, budget_s: float) -> dict[str, Any]:

@@ -19,8 +19,7 @@ class Settings:
         steps: decode steps of a round.
         rounds: rounds after one that is not counted.
         budget_s: seconds after which no further round of a prompt length starts.
-        bandwidth: bytes per second that the machine reads; 0 before it is known.
-        peak: FLOP per second of its fp32 products; 0 before it is known.
+        peak: FLOP per second of the machine's fp32 products; 0 before it is known.
     """
 
     threads: int
@@ -30,7 +29,6 @@ class Settings:
     steps: int = 48
     rounds: int = 5
     budget_s: float = 90.0
-    bandwidth: float = 0.0
     peak: float = 0.0
 
     def to_json(self) -> str:

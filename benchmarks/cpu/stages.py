@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cpu import floors, runs, sizes
-from benchmarks.cpu.meter import Meter, open_metered, overhead_s
+from benchmarks.cpu.meter import Meter, OpRow, open_metered, overhead_s
+from benchmarks.cpu.native_time import native_clock
+from benchmarks.cpu.peers.stream import Stream, between
 from benchmarks.cpu.settings import Settings
 from tandem.checkpoint.inventory import TensorGroup, tensor_inventory
 from tandem.model.config import ModelConfig
@@ -30,12 +30,15 @@ def info(model: Path, settings: Settings) -> dict[str, Any]:
 
 
 def decode(model: Path, settings: Settings) -> dict[str, Any]:
-    """Decode at each batch."""
-    longest = runs.PROMPT_TOKENS + settings.steps + 8
-    llm = runs.open_llm(model, longest, max(settings.batches))
+    """Decode at each batch, with the time inside native kernels, which takes next to nothing to note."""
+    steps, rounds, most = settings.steps, settings.rounds, max(settings.batches)
+    longest = runs.PROMPT_TOKENS + steps + runs.WARM + runs.spare(most)
+    llm, stream = runs.open_llm(model, longest, most), Stream(settings.threads)
     try:
-        return {"decode": [runs.decode(llm, batch, settings.steps, settings.rounds) for batch in settings.batches]}
+        with native_clock(getattr(llm.backend, "_library", None)) as clock:
+            return {"decode": [runs.decode(llm, batch, steps, rounds, stream, clock) for batch in settings.batches]}
     finally:
+        stream.close()
         llm.close()
 
 
@@ -58,72 +61,85 @@ def prefill(model: Path, settings: Settings) -> dict[str, Any]:
 def beside(model: Path, settings: Settings) -> dict[str, Any]:
     """What the peers' scripts measure, of Tandem, with its weights counted in the same way."""
     found: dict[str, Any] = floors.weights_read(ModelConfig.from_file(model / "config.json"))
+    stream = Stream(settings.threads)
     for count, tokens in CASES:
         llm = runs.open_llm(model, tokens + settings.steps + 8, count)
         try:
-            found |= runs.beside(llm, count, tokens, settings.steps, settings.rounds)
+            found |= runs.beside(llm, count, tokens, settings.steps, settings.rounds, stream)
         finally:
             llm.close()
+    stream.close()
     return {"beside": {"variant": "fp4 experts, fp8 dense"} | found}
 
 
 def ops(model: Path, settings: Settings) -> dict[str, Any]:
     """Each op's calls, time and least time: of decode steps at each batch, and of a prompt."""
-    backend, meter = open_metered(settings.bandwidth, settings.peak)
+    backend, meter = open_metered()
+    stream = Stream(settings.threads)
     llm = runs.open_llm(model, 512 + 128, max(settings.batches), backend, scheduler__overlap="off")
     found: dict[str, Any] = {"call_overhead_s": overhead_s(meter), "decode": [], "prefill": []}
     try:
         for batch in settings.batches:
-            found["decode"].append({"batch": batch} | _decode_ops(llm, meter, batch, settings))
-        found["prefill"].append({"tokens": 512} | _prefill_ops(llm, meter, 512))
+            found["decode"].append({"batch": batch} | _decode_ops(llm, meter, stream, batch, settings))
+        found["prefill"].append({"tokens": 512} | _prefill_ops(llm, meter, stream, 512, settings))
     finally:
+        stream.close()
         llm.close()
     return {"ops": found}
 
 
-def _decode_ops(llm: Any, meter: Meter, batch: int, settings: Settings) -> dict[str, Any]:
-    engine, counted = llm.engine, 2
-    runs.start(llm, batch, settings.steps + counted + 1, 0)
+def _decode_ops(llm: Any, meter: Meter, stream: Stream, batch: int, settings: Settings) -> dict[str, Any]:
+    steps, counted = settings.steps, 2
+    runs.start(llm, batch, steps + counted + runs.WARM, 0)
     meter.start("count")
-    for _ in range(counted):
-        engine.step()
-    experts, costs = list(meter.experts), {name: asdict(row) for name, row in meter.rows.items()}
+    runs.together(llm, batch, counted)
+    experts, costs = meter.experts, meter.rows
+    meter.start("off")
+    speed = stream.sample()
+    runs.together(llm, batch, runs.WARM)
     meter.start("time")
-    steps = engine.stats.steps
-    started = time.perf_counter()
-    while not engine.idle:
-        engine.step()
-    took = time.perf_counter() - started
-    steps = engine.stats.steps - steps
-    layers = len(experts) // counted
-    return {
+    took = runs.together(llm, batch, steps)
+    bandwidth, layers = between(speed, stream.sample()), len(experts) // counted
+    found = {
         "step_s": took / steps,
         "in_ops_s": meter.outermost_s / steps,
         "calls": meter.calls / steps,
+        "bandwidth": bandwidth,
         "experts": floors.mean_experts([experts[i * layers : (i + 1) * layers] for i in range(counted)]),
-        "rows": _merge(costs, counted, {name: asdict(row) for name, row in meter.rows.items()}, steps),
+        "rows": _merge(_costs(costs, counted, bandwidth, settings.peak), meter.rows, steps),
     }
+    meter.start("off")
+    runs.finish(llm)
+    return found
 
 
-def _prefill_ops(llm: Any, meter: Meter, tokens: int) -> dict[str, Any]:
+def _prefill_ops(llm: Any, meter: Meter, stream: Stream, tokens: int, settings: Settings) -> dict[str, Any]:
     meter.start("count")
     runs.first_token_s(llm, tokens, 0)
-    costs = {name: asdict(row) for name, row in meter.rows.items()}
+    costs = meter.rows
     meter.start("off")
     runs.first_token_s(llm, tokens, 1)
+    speed = stream.sample()
     meter.start("time")
     took = runs.first_token_s(llm, tokens, 2)
-    timed = {name: asdict(row) for name, row in meter.rows.items()}
-    return {"step_s": took, "in_ops_s": meter.outermost_s, "calls": meter.calls, "rows": _merge(costs, 1, timed, 1)}
+    bandwidth = between(speed, stream.sample())
+    rows = _merge(_costs(costs, 1, bandwidth, settings.peak), meter.rows, 1)
+    return {"step_s": took, "in_ops_s": meter.outermost_s, "calls": meter.calls, "bandwidth": bandwidth, "rows": rows}
 
 
-def _merge(costs: dict[str, Any], counted: int, times: dict[str, Any], timed: int) -> list[dict[str, Any]]:
+def _costs(rows: dict[str, OpRow], counted: int, bandwidth: float, peak: float) -> dict[str, dict[str, float]]:
+    """Bytes, FLOPs and least seconds of one step by kind of call."""
+    totals = {name: row.cost(bandwidth, peak) for name, row in rows.items()}
+    return {name: {key: value / counted for key, value in total.items()} for name, total in totals.items()}
+
+
+def _merge(costs: dict[str, dict[str, float]], times: dict[str, OpRow], steps: int) -> list[dict[str, Any]]:
     """Rows of one step, by falling time."""
-    rows = []
-    for name, row in times.items():
-        cost = costs.get(name, {"nbytes": 0.0, "flops": 0.0, "floor_s": 0.0})
-        own = {"op": name, "calls": row["calls"] / timed, "seconds": row["seconds"] / timed}
-        rows.append(own | {key: cost[key] / counted for key in ("nbytes", "flops", "floor_s")})
+    nothing = OpRow().cost(1.0, 1.0)
+    rows = [
+        {"op": name, "calls": row.calls / steps, "seconds": row.seconds / steps} | costs.get(name, nothing)
+        for name, row in times.items()
+    ]
     return sorted(rows, key=lambda row: -row["seconds"])
 
 
@@ -170,4 +186,3 @@ def status_bytes(name: str) -> int:
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"/proc/self/status has no {name}")
-

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from benchmarks.cpu import derive, floors, sizes
+from benchmarks.cpu.__main__ import FORMAT, _merged
 from benchmarks.cpu.costs import cost_of
 from benchmarks.cpu.goals import Goal, goals
+from benchmarks.cpu.meter import OpRow
 from benchmarks.cpu.page import render
 from benchmarks.cpu.settings import Settings, quick
 from tandem.checkpoint.inventory import tensor_inventory
@@ -45,7 +47,6 @@ SMALL: dict[str, Any] = {
     "dspark_target_layer_ids": [],
     "dspark_noise_token_id": 60,
 }
-MACHINE = {"stream": {"one": {"max": 5.0e9}, "all": {"max": 1.0e10}}, "gemm_f32": {"best": 1.0e11}}
 
 
 def small(**changes: Any) -> ModelConfig:
@@ -118,7 +119,7 @@ def test_inventory_counts_agree_with_the_totals_of_parameters() -> None:
 
 @pytest.mark.parametrize(("nbytes", "flops", "seconds"), [(1e10, 0.0, 1.0), (1e9, 1e11, 1.0), (2e10, 1e11, 2.0)])
 def test_a_floor_is_the_longer_of_bytes_and_products(nbytes: float, flops: float, seconds: float) -> None:
-    assert floors.floor_seconds(nbytes, flops, MACHINE) == seconds
+    assert floors.floor_seconds(nbytes, flops, 1.0e10, 1.0e11) == seconds
 
 
 def weight(fmt: QFormat, kind: WeightKind, *shape: int) -> PackedWeight:
@@ -162,36 +163,48 @@ def middle(value: float) -> dict[str, float]:
     return {"median": value, "min": value, "max": value}
 
 
+def one_round(seconds: float, bandwidth: float = 1e10) -> dict[str, list[float]]:
+    """Rounds of a figure without spread."""
+    return {"seconds": [seconds], "bandwidth": [bandwidth]}
+
+
 def made_up() -> dict[str, Any]:
-    """A result of round numbers: bandwidth 10 GB/s, peak 100 GFLOP/s."""
+    """A result of round numbers: bandwidth 10 GB/s beside everything, peak 100 GFLOP/s."""
     facts = {"processor": "Made Up 1", "family": "family 1, model 2", "features": ["avx2"], "processors": 2,
              "caches": {"L1 data": "1K"}, "memory_bytes": 1 << 30, "system": "None 1", "python": "3", "torch": "2",
              "threads": 2, "date": "2026-01-02", "load": 0.0}  # fmt: skip
-    stream = {"one": middle(5e9), "all": middle(1e10), "kernel": "none", "buffer_bytes": 1 << 30}
+    small_pages = {"one": middle(5e9), "all": middle(8e9), "huge_bytes": 0, "refused": ""}
+    huge_pages = {"one": middle(6e9), "all": middle(1.2e10), "huge_bytes": 1 << 29, "refused": "not today"}
+    stream = {"small": small_pages, "huge": huge_pages, "kernel": "none", "buffer_bytes": 1 << 30}
     sums = {"parameters": 302e6, "bytes": 4e8, "dense_parameters": 50e6, "dense_bytes": 1e8,
             "expert_parameters": 8e8, "expert_bytes": 8e8}  # fmt: skip
     speeds = {f"{what}_{count}": middle(100.0) for what in ("prefill", "decode") for count in (1, 8)}
+    beside = {f"bandwidth_{count}": middle(1e10) for count in (1, 8)}
     op = {"op": "linear bf16", "calls": 4.0, "seconds": 0.006, "nbytes": 3e7, "flops": 0.0, "floor_s": 0.003}
-    step = {"batch": 1, "step_s": 0.0101, "in_ops_s": 0.009, "calls": 100.0, "experts": [2.0], "rows": [op]}
+    step = {"batch": 1, "step_s": 0.0101, "in_ops_s": 0.009, "calls": 100.0, "experts": [2.0], "rows": [op],
+            "bandwidth": 1e10}  # fmt: skip
     parts = {name: middle(0.0) for name in ("schedule_s", "forward_s", "sample_s", "deliver_s")}
-    decode = {"batch": 1, "steps": 8, "context": 3, "tokens_per_s": middle(50.0), "step_s": middle(0.02)} | parts
+    decode = {"batch": 1, "steps": 8, "context": 3, "tokens_per_s": middle(50.0), "step_s": middle(0.02),
+              "rounds": one_round(0.02), "outside": middle(0.25), "clock_s": 1e-4} | parts  # fmt: skip
     prefill = {"tokens": 512, "rounds": 1, "first_token_s": middle(2.0), "tokens_per_s": middle(256.0), "flops": 1e11}
     memory = {"baseline_bytes": 1, "loaded_bytes": 1, "peak_bytes": 120, "weight_bytes": 90, "held_bytes": 9,
               "cache_bytes": 10}  # fmt: skip
     config = small().to_dict()
     size = {"about": "made up", "config": config, "errors": {}, "decode": [decode], "prefill": [prefill],
             "memory": memory, "ops": {"call_overhead_s": 1e-6, "decode": [step], "prefill": []},
-            "parameters": sizes.parameters(small()), "beside": {"variant": "own"} | sums | speeds}  # fmt: skip
-    products = [{"op": "linear", "format": "bf16", "rows": 1, "nbytes": 1e7, "flops": 0.0, "seconds": middle(0.00125)}]
+            "parameters": sizes.parameters(small()), "beside": {"variant": "own"} | sums | speeds | beside}  # fmt: skip
+    products = [{"op": "linear", "format": "bf16", "rows": 1, "nbytes": 1e7, "flops": 0.0, "seconds": middle(0.00125),
+                 "rounds": one_round(0.00125)}]  # fmt: skip
     slow = {key: middle(value["median"] / 2) for key, value in speeds.items()}
-    rows = [{"variant": "q4_0"} | sums | slow]
+    rows = [{"variant": "q4_0"} | sums | slow | {"bandwidth_1": middle(2e10)}]
     peer = {"peer": "llama-cpp", "packages": ["p==1"], "differs": "another", "rows": rows}
     gone = {"peer": "flyweight", "packages": ["f==1"], "differs": "another", "skipped": "no wheel"}
     return {
         "machine": {"facts": facts, "stream": stream, "gemm_f32": {"best": 1e11}, "gemm_bf16": {"best": 2e11}},
         "products": products,
         "sizes": {"mid": size},
-        "context": {"rows": [{"context": 1024, "step_s": middle(0.02), "cache_bytes": 2e6}],
+        "context": {"rows": [{"context": 1024, "step_s": middle(0.02), "cache_bytes": 2e6,
+                              "rounds": one_round(0.02)}],
                     "cache": {"bytes_per_token": 35.0, "layout": 35.0}},
         "startup": {"tandem doctor": middle(0.5), "first token": middle(4.0), "import tandem": middle(0.1)},
         "peers": [peer, gone],
@@ -204,8 +217,9 @@ def test_goals_are_judged_by_the_figures() -> None:
     assert bf16.found == pytest.approx(0.8) and bf16.verdict == "met"  # 1 ms of bytes in 1.25 ms
     assert found["mxfp4 GEMV op, share of the stream floor"].verdict == "not measured"
     assert found["prefill, mid, 512 tokens, share of the fp32 GEMM peak"].found == pytest.approx(0.5)
-    outside = found["work outside ops, mid, batch 1, share of a step"]
-    assert outside.found == pytest.approx(0.1)  # (10.1 - 9 - 0.1) of (10.1 - 0.1) ms
+    outside = found["work outside ops, mid, batch 1, share of a replayed step"]
+    assert outside.found == 0.25 and outside.verdict == "not met"  # of the steps as they run, not of the eager ones
+    assert found["work outside ops, mid, batch 8, share of a replayed step"].verdict == "not measured"
     assert found["peak memory, mid, over stored weights and caches"].found == pytest.approx(1.2)
     assert found["decode, batch 1, against llama.cpp q4_0"].verdict == "met"  # 2x of 1.5x
     assert found["decode, batch 1, against transformers"].verdict == "not measured"
@@ -219,16 +233,49 @@ def test_a_bound_can_lie_on_either_side() -> None:
 
 
 def test_ceiling_of_a_peer() -> None:
-    """A token uses 1e8 dense bytes and 4 of 32 experts of 8e8: 2e8 bytes at 10 GB/s."""
-    row = {"dense_bytes": 1e8, "expert_bytes": 8e8}
-    assert derive.ceiling(row, 1, {"machine": MACHINE}) == pytest.approx(50.0)
+    """A token uses 1e8 dense bytes and 4 of 32 experts of 8e8: 2e8 bytes at the 10 GB/s beside its rounds."""
+    row = {"dense_bytes": 1e8, "expert_bytes": 8e8, "bandwidth_1": middle(1e10)}
+    assert derive.ceiling(row, 1) == pytest.approx(50.0)
+
+
+def test_share_of_a_round_is_that_of_its_own_bandwidth() -> None:
+    """Of 1e9 bytes the floors are 0.5, 1 and 0.25 s; the third is one of products, 0.4 s."""
+    rounds = {"seconds": [1.0, 1.25, 0.5], "bandwidth": [2e9, 1e9, 4e9]}
+    found = derive.against_floor(rounds, 1e9, 4e10, {"machine": {"gemm_f32": {"best": 1e11}}})
+    assert found["floor_s"] == 0.5
+    assert found["share"] == {"median": 0.8, "min": 0.5, "max": 0.8}
+    assert found["bandwidth"] == {"median": 2e9, "min": 1e9, "max": 4e9}
+
+
+def test_calls_are_bound_one_by_one() -> None:
+    """1 s of bytes and 2 s of products: together each is bound by something else."""
+    row = OpRow(costs=[(1e10, 0.0), (1e9, 2e11)])
+    assert row.cost(1e10, 1e11) == {"nbytes": 1.1e10, "flops": 2e11, "floor_s": 3.0}
+
+
+def test_eager_steps_are_counted_without_their_metering() -> None:
+    """(10.1 - 9 - 0.1) of (10.1 - 0.1) ms."""
+    assert derive.outside_share(made_up()["sizes"]["mid"]["ops"]["decode"][0], 1e-6) == pytest.approx(0.1)
+
+
+def test_a_file_of_another_format_is_refused() -> None:
+    with pytest.raises(SystemExit, match="another version"):
+        _merged([made_up()])
+    merged = _merged([made_up() | {"format": FORMAT}, {"format": FORMAT, "sizes": {"wide": {}}, "peers": []}])
+    assert sorted(merged["sizes"]) == ["mid", "wide"] and len(merged["peers"]) == 2
 
 
 def test_the_page_says_what_was_measured() -> None:
     text = render(made_up(), ["decode.png"], "Kept by hand.\n")
     assert "| processor | Made Up 1 (family 1, model 2), 2 processors |" in text
     assert "| bf16 GEMV op, share of the stream floor | at least 80.0% | 80.0% | met |" in text
-    assert "| linear bf16 | 1 | 1,250.0 (1,250.0 to 1,250.0) | 1000.0 | 80% | 8.0 | 0 |" in text
+    assert "| 5.0 (5.0 to 5.0) GB/s with 1 thread, 8.0 (8.0 to 8.0) GB/s with 2 |" in text
+    assert "GB/s with 2; only 512 MiB of the buffer got huge pages: not today |" in text
+    product = "1,250.0 (1,250.0 to 1,250.0) | 1000.0 | 80% (80% to 80%) | 10.0 (10.0 to 10.0) | 8.0 | 0 |"
+    assert f"| linear bf16 | 1 | {product}" in text
+    assert "| 25.0% (25.0% to 25.0%) |" in text and "takes at most 0.50% of a step" in text
+    assert "10.10 ms, 100 calls, 10.0% outside; stream 10.0 GB/s:" in text
+    assert "| 50.0 (50.0 to 50.0) | 100 | 20.0 (20.0 to 20.0) | 50.0 (50.0 to 50.0) |  |  |" in text  # llama.cpp
     assert "| linear bf16 | 4 | 6.000 | 59.4% | 30.000 | 0.0 | 3.000 | 50% |" in text
     assert "flyweight (f==1): another.  Skipped: no wheel." in text
     assert "Not asked for: transformers, nano-deepseek-v4." in text

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dims import MID
+from stream import Stream, between
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def measure(job: Job, open_engine: Callable[[int, int], Engine], most: int) -> dict[str, Any]:
-    """Tokens per second of prompts and of decoding.
+    """Tokens per second of prompts and of decoding, and the stream bandwidth beside the latter.
 
     Args:
         job: what to measure.
@@ -70,23 +71,28 @@ def measure(job: Job, open_engine: Callable[[int, int], Engine], most: int) -> d
         most: requests that the peer runs together; cases with more are left out.
     """
     found: dict[str, Any] = {}
+    stream = Stream(job.threads)
     for count, tokens in job.cases:
         if count > most:
             continue
         engine = open_engine(count, tokens + job.steps + 8)
-        prefill, decode = [], []
+        prefill, decode, speeds = [], [], []
         for number in range(job.rounds + 1):
             texts = prompts(count, tokens, number)
             started = time.perf_counter()
             engine.prefill(texts)
-            between = time.perf_counter()
+            prefilled, speed = time.perf_counter(), stream.sample()
+            begun = time.perf_counter()
             for _ in range(job.steps):
                 engine.step()
             ended = time.perf_counter()
             if number:
-                prefill.append(count * tokens / (between - started))
-                decode.append(count * job.steps / (ended - between))
-        found[f"prefill_{count}"], found[f"decode_{count}"] = spread(prefill), spread(decode)
+                prefill.append(count * tokens / (prefilled - started))
+                decode.append(count * job.steps / (ended - begun))
+                speeds.append(between(speed, stream.sample()))
+        for name, values in (("prefill", prefill), ("decode", decode), ("bandwidth", speeds)):
+            found[f"{name}_{count}"] = spread(values)
+    stream.close()
     return found
 
 
