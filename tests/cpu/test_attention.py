@@ -230,11 +230,35 @@ def test_memory_around_outputs_and_in_between(cpu: CpuBackend, fill: int) -> Non
     out = torch.full((8, *wanted.shape[1:]), float("nan"), dtype=torch.bfloat16)
     around = scratch.clone()
     inner = scratch[words:-words].view(rows, words)
-    last = (*given["q"].shape, *sizes, rows, words, given["scale"])
-    native.run("sparse_attn", given["q"], *arrays, given["sink"], out[1:7], inner, *last)
-    assert torch.equal(out[1:7], wanted)
+    for alike in (0, 1):
+        last = (*given["q"].shape, *sizes, rows, words, alike, given["scale"])
+        native.run("sparse_attn", given["q"], *arrays, given["sink"], out[1:7], inner, *last)
+        assert torch.equal(out[1:7], wanted)
+        out[1:7] = float("nan")
     assert out[0].isnan().all() and out[7].isnan().all()
     assert torch.equal(scratch[:words], around[:words]) and torch.equal(scratch[-words:], around[-words:])
+
+
+@pytest.mark.parametrize("dim", [64, 512, 160])
+@pytest.mark.parametrize("name", SETS)
+def test_entries_that_were_decoded_for_other_rows(
+    cpu: CpuBackend, name: str, dim: int, threads: Callable[[int], None]
+) -> None:
+    """Rows of a prompt share entries; more of them than are kept at a time, and new ones in the next call."""
+    given = with_angles(arguments(cpu, 21, dim=dim, window=140, main=200))
+    held = given["window"].data
+    with using(name):
+        for count in (1, 2):
+            threads(count)
+            for _ in range(2):  # the same slots of the same caches, with other entries
+                for op in OPS:
+                    wanted, found = (OPS[op](**_of(op, given | {"hint": hint})) for hint in ("decode", "prefill"))
+                    assert torch.equal(bits(found), bits(wanted))
+                held.copy_(held.flip(0).clone())
+
+
+def _of(op: str, given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if op == "attn_block" or name != "cos_sin"}
 
 
 def refused(call: Callable[[], Any]) -> None:
