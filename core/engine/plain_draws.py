@@ -13,7 +13,7 @@ from tandem.engine.draws import Draws
 from tandem.engine.step import StepBuilder
 from tandem.engine.step_rows import aligned
 from tandem.model.registry import Model
-from tandem.sampling.sampler import Drawn, Sampler, SentNumbers
+from tandem.sampling.sampler import Drawn, Numbers, Sampler, SentNumbers
 
 Tensor = torch.Tensor
 _INTS = ("rows", "slots", "base", "top_k")
@@ -54,7 +54,8 @@ class PlainDraws:
         sent = self._send(draws)
 
         def draw() -> tuple[Tensor, Tensor, Tensor]:
-            numbers = SentNumbers(*(sent[name] for name in SentNumbers._fields[:-1]), filtered)
+            temperature, top_p, top_k, min_p, seed = (sent[name] for name in Numbers._fields)
+            numbers = SentNumbers(temperature, top_p, top_k, min_p, seed, filtered)
             logits = model.logits(hidden, sent["rows"])
             token, raw, processed = self._sampler.plain(logits, numbers, sent["position"])
             first, ones, none = (array[:count] for array in (self._first, self._ones, self._none))
