@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import activations, native, weights
+from tandem.backends.cpu import activations, native, temporary, weights
 from tandem.backends.cpu.kernels import _products
 from tandem.contract.types import PackedWeight, QFormat, QTensor
 
@@ -23,7 +23,7 @@ def grouped_linear(x: QTensor, weight: PackedWeight, ends: Tensor) -> Tensor:
     data, scale, _ = _products.operand("grouped_linear", x, depth)
     rows = x.shape[0]
     part = max(1, min(rows, PART))
-    y, room = torch.empty((rows, outputs), dtype=torch.bfloat16), _products.room(part, depth)
+    y, room = temporary.empty((rows, outputs), dtype=torch.bfloat16), _products.room(part, depth)
     sizes = rows, experts, depth, outputs, activations.FORMATS[weight.fmt], part
     native.run("grouped_linear", data, scale, held.data, held.scale, ends, y, room, *sizes)
     return y
