@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tandem.backends.cpu import temporary
 from tandem.contract.types import QFormat, QTensor
 from tandem.errors import LayoutError
 
@@ -32,8 +33,8 @@ def empty(op: str, shape: tuple[int, int], fmt: QFormat) -> QTensor:
             why=f"{fmt.value} has a scale for every {fmt.group} elements",
             fix=f"use a width that is a multiple of {fmt.group}",
         )
-    data = torch.empty((rows, width * fmt.bits // 8), dtype=torch.uint8)
-    return QTensor(data, torch.empty((rows, width // fmt.group), dtype=torch.uint8), fmt, shape)
+    data = temporary.empty((rows, width * fmt.bits // 8), dtype=torch.uint8)
+    return QTensor(data, temporary.empty((rows, width // fmt.group), dtype=torch.uint8), fmt, shape)
 
 
 def canonical(op: str, q: QTensor) -> QTensor:

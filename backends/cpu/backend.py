@@ -83,7 +83,10 @@ class CpuBackend(CanonicalCaches):
         return cls(bool(options.get("native", True)))
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Release the memory of steps."""
+        from tandem.backends.cpu import temporary
+
+        temporary.give_back()
 
     @property
     def caps(self) -> Capabilities:

@@ -12,6 +12,7 @@ import torch
 Tensor = torch.Tensor
 LARGE = 4 << 20  # bytes from which an array of its own gets huge pages
 CHUNK = 64 << 20  # bytes of memory that weights share
+OPEN = 3  # regions of weights that are held for what fits
 HUGE = 2 << 20  # bytes of a huge page
 ALIGNMENT = 64  # bytes, a cache line
 
@@ -46,17 +47,24 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
 
 
 class Arena:
-    """Copies of arrays, one after the other in large regions; a region is given back with the last of its arrays."""
+    """Copies of arrays, one after the other in large regions.
+
+    A region is given back with the last of its arrays, but for the last few that have room: an array that does not fit
+    there leaves it to smaller ones.
+    """
 
     def __init__(self) -> None:
-        self._chunk: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
-        self._used = 0
+        self._open: list[tuple[npt.NDArray[np.uint8], int]] = []  # regions and what of them is used
 
     def copy(self, source: Tensor) -> Tensor:
         """A contiguous copy."""
-        nbytes = source.numel() * source.element_size()
-        if self._used + nbytes > self._chunk.nbytes:
-            self._chunk, self._used = mapped(max(CHUNK, nbytes)), 0
-        region = self._chunk[self._used : self._used + nbytes]
-        self._used += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        region = self._take(source.numel() * source.element_size())
         return torch.from_numpy(region).view(source.dtype).view(source.shape).copy_(source)
+
+    def _take(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        index = next((i for i, (region, used) in enumerate(self._open) if used + nbytes <= region.nbytes), None)
+        if index is None:
+            index, self._open = 0, [(mapped(max(CHUNK, nbytes)), 0), *self._open][:OPEN]
+        region, used = self._open[index]
+        self._open[index] = region, used + -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return region[used : used + nbytes]

@@ -89,6 +89,11 @@ class _Guard(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._memory = memory
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: torch would import its compiler to skip it, 130 MB and a second of the first step written down."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten.empty.memory_format:

@@ -77,9 +77,9 @@ def outside_share(row: dict[str, Any], overhead_s: float) -> float:
     return float((row["step_s"] - row["in_ops_s"] - metering) / (row["step_s"] - metering))
 
 
-def memory_ratio(row: dict[str, Any]) -> float:
-    """Peak growth over stored weights and caches."""
-    return float(row["peak_bytes"] / (row["weight_bytes"] + row["cache_bytes"]))
+def memory_ratio(row: dict[str, Any], name: str = "private_bytes") -> float:
+    """A peak of growth over stored weights and caches."""
+    return float(row[name] / (row["weight_bytes"] + row["cache_bytes"]))
 
 
 def ceiling(row: dict[str, Any], batch: int) -> float:

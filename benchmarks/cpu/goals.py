@@ -77,7 +77,7 @@ def _outside(result: Result) -> Iterator[Goal]:
 def _memory(result: Result) -> Iterator[Goal]:
     for size, row in result["sizes"].items():
         found = derive.memory_ratio(row["memory"]) if "memory" in row else None
-        yield Goal(f"peak memory, {size}, over stored weights and caches", 1.15, found, "x", False)
+        yield Goal(f"peak private memory, {size}, over stored weights and caches", 1.15, found, "x", False)
 
 
 def _peers(result: Result) -> Iterator[Goal]:

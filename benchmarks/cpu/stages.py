@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,9 @@ from benchmarks.cpu.meter import Meter, OpRow, open_metered, overhead_s
 from benchmarks.cpu.native_time import native_clock
 from benchmarks.cpu.peers.stream import Stream, between
 from benchmarks.cpu.settings import Settings
-from tandem.checkpoint.inventory import TensorGroup, tensor_inventory
 from tandem.model.config import ModelConfig
 
 CASES = ((1, 512), (8, 128))  # requests and prompt tokens, as in peers/common.py
-MEMORY_BATCH, MEMORY_TOKENS, MEMORY_PROMPT = 8, 17, 512
 
 
 def info(model: Path, settings: Settings) -> dict[str, Any]:
@@ -141,48 +138,3 @@ def _merge(costs: dict[str, dict[str, float]], times: dict[str, OpRow], steps: i
         for name, row in times.items()
     ]
     return sorted(rows, key=lambda row: -row["seconds"])
-
-
-def memory(model: Path, settings: Settings) -> dict[str, Any]:
-    """Peak resident memory over what imports take, against stored weights and caches."""
-    gc.collect()
-    baseline = status_bytes("VmRSS")
-    slots = MEMORY_BATCH
-    llm = runs.open_llm(model, 1024, slots)
-    try:
-        loaded = status_bytes("VmHWM")
-        runs.decode_round(llm, slots, MEMORY_TOKENS, 0)
-        runs.first_token_s(llm, MEMORY_PROMPT, 0)
-        peak = status_bytes("VmHWM")
-        caches, packed = cache_bytes(llm), int(llm._assembly.model.packed_bytes)
-    finally:
-        llm.close()
-    specs = tensor_inventory(ModelConfig.from_file(model / "config.json"))
-    used = [spec for spec in specs if spec.group is TensorGroup.TEXT and ".engram.embed." not in spec.name]
-    return {
-        "memory": {
-            "baseline_bytes": baseline,
-            "loaded_bytes": loaded - baseline,
-            "peak_bytes": peak - baseline,
-            "weight_bytes": sum(spec.nbytes for spec in used),
-            "held_bytes": packed,
-            "cache_bytes": caches,
-        }
-    }
-
-
-def cache_bytes(llm: Any) -> int:
-    """Bytes of all caches and state arrays of an engine."""
-    caches = llm._assembly.model.caches
-    paged = [*caches.main.values(), *caches.index.values(), *caches.window.values()]
-    arrays = [cache.data for cache in paged] + list(caches.compressor.values())
-    arrays += [] if caches.history is None else [caches.history]
-    return sum(array.numel() * array.element_size() for array in arrays)
-
-
-def status_bytes(name: str) -> int:
-    """A memory size of this process from /proc, in bytes."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"/proc/self/status has no {name}")

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cpu import context, machine, products, stages, weights
+from benchmarks.cpu import context, machine, memory, products, stages, weights
 from benchmarks.cpu.settings import Settings
 
 STAGES: dict[str, Callable[[Path, Settings], dict[str, Any]]] = {
     "info": stages.info,
-    "memory": stages.memory,
+    "memory": memory.memory,
     "decode": stages.decode,
     "prefill": stages.prefill,
     "ops": stages.ops,

@@ -30,6 +30,7 @@ from tandem.engine.speculation import SpeculationBook
 from tandem.engine.step import DraftState, StepBuilder
 from tandem.errors import ConfigError
 from tandem.model.config import ModelConfig
+from tandem.model.heap import give_back
 from tandem.model.registry import Model, build_model
 from tandem.speculation.budget import Objective
 from tandem.speculation.verify import VerifyBudget
@@ -111,6 +112,8 @@ class ProgressSource:
     def enter(self, module: str) -> None:
         """Name the module whose tensors are read next."""
         self._module = module
+        # Around what is read the system maps more of the file than is released with it.
+        self._checkpoint.release_all()
 
     def names(self) -> list[str]:
         """As the checkpoint."""
@@ -160,13 +163,14 @@ def assemble(
             plan,
             source,
             config,
-            tokenizer.path,
+            tokenizer.library,  # reading the file once more leaves as much behind in the heap
             spec,
             max_rows=max_rows,
             max_positions=sizes.max_model_len,
             progress=source.enter,
         )
     checkpoint.release_all()
+    give_back()
     return connect(options, checkpoint, tokenizer, plan, model, sizes)
 
 

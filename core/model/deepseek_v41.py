@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tandem.contract.plan import Plan, weight_attrs
-from tandem.contract.types import HcMix, HcWeights, QTensor, Rows
+from tandem.contract.types import HcWeights, QTensor, Rows
 from tandem.errors import ConfigError
 from tandem.model.attention import Attention
 from tandem.model.caches import ModelCaches
@@ -66,13 +66,14 @@ class DeepseekV41:
         text = self.text = config.text
         self.caches, self.eps = caches, text.rms_norm_eps
         backend = plan.backend
+        # The largest tensors first: while one is packed its file pages are resident beside all that is packed already.
         progress("embed")
         self.embedding = load.embedding("embed.weight")
+        progress("head")
+        self.norm, self.head = load.vector("norm.weight"), load.linear("head")
         self.engrams = {layer: Engram(plan, load, text, layer) for layer in text.engram_layer_ids}
         self.engram_context = EngramContext(plan, text, vocabulary, caches) if self.engrams else None
         self.entries = [e for layer in range(text.num_hidden_layers) for e in self._layer(plan, load, layer, progress)]
-        progress("head")
-        self.norm, self.head = load.vector("norm.weight"), load.linear("head")
         plain = frequencies(text.qk_rope_head_dim, text.rope_theta)
         # A draft block stands behind the longest sequence.
         block = 0 if caches.draft is None else text.dspark_block_size
@@ -142,6 +143,7 @@ class DeepseekV41:
         rows, selection = step.rows, Selection()
         embedded = self._embed(rows.ids, self.embedding, step.override, step.override_index)
         trunk = self._expand(embedded, self.text.hc_mult)
+        del embedded
         first = self.entries[0]
         trunk = self._remember(first, trunk, context)
         taps = [self._mean(trunk)] if first.tap else []
@@ -150,12 +152,20 @@ class DeepseekV41:
             first.store(x, context)
         y = first.run(x, xq, context, selection)
         for entry in self.entries[1:]:
-            trunk, x, xq, mix = self._cross(entry, y, trunk, mix, context)
+            # Engram and a sub-layer make the largest arrays of a step: what is not read again is not held beside them.
+            if entry.engram is None:
+                trunk, x, xq, mix = self._step(y, trunk, mix, entry.hyper, entry.norm)
+                del y
+            else:
+                trunk = self._post(y, trunk, mix.post, mix.comb)
+                del y, x, xq
+                trunk = self._remember(entry, trunk, context)
+                x, xq, mix = self._enter(trunk, mix.pre, entry.hyper, entry.norm)
             if entry.store is not None:
                 entry.store(x, context)
             if entry.boundary and step.window_first_upper is not None:
                 if kept is not None and kept.rows.shape[0] == 0:
-                    return self.narrowing.widen(embedded, kept)
+                    return self.narrowing.widen(x, kept)
                 context = self.narrowing.context(context, step.window_first_upper)
                 if kept is not None:
                     trunk, x, xq, mix = self.narrowing.entering(Entering(trunk, x, xq, mix), kept.rows)
@@ -198,17 +208,6 @@ class DeepseekV41:
         """Write the n-gram history of rows whose tokens are not run, because the caches hold what they gave."""
         if self.engram_context is not None:
             self.engram_context.forward(rows)
-
-    def _cross(
-        self, entry: SubLayerEntry, y: Tensor, trunk: Tensor, mix: HcMix, context: StepContext
-    ) -> tuple[Tensor, Tensor, QTensor, HcMix]:
-        """Leave a sub-layer and enter the next; in one op unless Engram stands between."""
-        if entry.engram is None:
-            crossed: tuple[Tensor, Tensor, QTensor, HcMix] = self._step(y, trunk, mix, entry.hyper, entry.norm)
-            return crossed
-        trunk = self._remember(entry, self._post(y, trunk, mix.post, mix.comb), context)
-        x, xq, entered = self._enter(trunk, mix.pre, entry.hyper, entry.norm)
-        return trunk, x, xq, entered
 
     def _remember(self, entry: SubLayerEntry, trunk: Tensor, context: StepContext) -> Tensor:
         if entry.engram is None:

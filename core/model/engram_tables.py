@@ -87,24 +87,16 @@ def engram_multipliers(layer_id: int, compressed_vocab_size: int, max_ngram: int
     return draws * 2 + 1
 
 
-def compressed_vocabulary(tokenizer_json: str | Path) -> tuple[npt.NDArray[np.int32], int]:
+def compressed_vocabulary(source: str | Path | Tokenizer) -> tuple[npt.NDArray[np.int32], int]:
     """Map token ids to ids of equivalence classes of texts that differ in case, accents or white space.
 
     Args:
-        tokenizer_json: path of the unmodified ``tokenizer.json``.
+        source: path of the unmodified ``tokenizer.json``, or what was read from it.
 
     Returns:
         int32 [tokens of the tokenizer], and the number of classes; ids follow first appearance.
     """
-    try:
-        tokenizer = Tokenizer.from_file(str(tokenizer_json))
-    except Exception as error:  # the library raises bare Exception for missing and damaged files alike
-        raise TokenizerError(
-            "the tokenizer cannot be read",
-            where=str(tokenizer_json),
-            why=str(error),
-            fix="restore tokenizer.json from the checkpoint's source",
-        ) from error
+    tokenizer = source if isinstance(source, Tokenizer) else _read(source)
     normalizer = _normalizer()
     classes: dict[str, int] = {}
     mapping = np.empty(tokenizer.get_vocab_size(), dtype=np.int32)
@@ -118,7 +110,7 @@ def compressed_vocabulary(tokenizer_json: str | Path) -> tuple[npt.NDArray[np.in
     return mapping, len(classes)
 
 
-def engram_vocabulary_map(text: TextConfig, tokenizer_json: str | Path) -> npt.NDArray[np.int32]:
+def engram_vocabulary_map(text: TextConfig, source: str | Path | Tokenizer) -> npt.NDArray[np.int32]:
     """Compressed id of every embedding row, int32 [vocab_size].
 
     Rows past the tokenizer's last token cannot occur in a text; they take the class of the pad token.
@@ -127,11 +119,12 @@ def engram_vocabulary_map(text: TextConfig, tokenizer_json: str | Path) -> npt.N
         ConfigError: the tokenizer gives another number of classes than the configuration states.
         TokenizerError: the tokenizer has more tokens than the model, or cannot be read.
     """
-    mapping, count = compressed_vocabulary(tokenizer_json)
+    mapping, count = compressed_vocabulary(source)
+    name = "its tokenizer" if isinstance(source, Tokenizer) else str(source)
     if len(mapping) > text.vocab_size:
         raise TokenizerError(
             "the tokenizer does not fit the model",
-            where=str(tokenizer_json),
+            where=name,
             why=f"it has {len(mapping)} tokens; the model has vocab_size {text.vocab_size}",
             fix="use the tokenizer.json that belongs to this checkpoint",
         )
@@ -139,12 +132,24 @@ def engram_vocabulary_map(text: TextConfig, tokenizer_json: str | Path) -> npt.N
         raise ConfigError(
             "the tokenizer does not give the Engram vocabulary of the model",
             where="text_config.engram_compressed_vocab_size",
-            why=f"it is {text.engram_compressed_vocab_size}; {tokenizer_json} has {count} classes of tokens",
+            why=f"it is {text.engram_compressed_vocab_size}; {name} has {count} classes of tokens",
             fix="use the tokenizer.json and config.json of the same checkpoint",
         )
     full = np.full(text.vocab_size, mapping[text.engram_pad_token_id], dtype=np.int32)
     full[: len(mapping)] = mapping
     return full
+
+
+def _read(path: str | Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception for missing and damaged files alike
+        raise TokenizerError(
+            "the tokenizer cannot be read",
+            where=str(path),
+            why=str(error),
+            fix="restore tokenizer.json from the checkpoint's source",
+        ) from error
 
 
 def _normalizer() -> normalizers.Normalizer:

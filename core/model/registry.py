@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
+from tokenizers import Tokenizer
 
 from tandem.contract.plan import Plan
 from tandem.contract.types import Rows
@@ -16,6 +17,7 @@ from tandem.model.config import ModelConfig
 from tandem.model.deepseek_v41 import DeepseekV41
 from tandem.model.dspark import check_drafts
 from tandem.model.engram_tables import engram_vocabulary_map
+from tandem.model.heap import give_back
 from tandem.model.step import StepInput
 from tandem.model.weights import TensorSource, WeightLoader
 
@@ -71,7 +73,7 @@ def _build_v41(
     plan: Plan,
     source: TensorSource,
     config: ModelConfig,
-    tokenizer_json: Path,
+    tokenizer: Path | Tokenizer,
     spec: CacheSpec,
     max_rows: int,
     max_positions: int,
@@ -79,7 +81,8 @@ def _build_v41(
 ) -> Model:
     text = config.text
     check_drafts(text, source.names(), spec.draft_tokens)
-    vocabulary = engram_vocabulary_map(text, tokenizer_json)
+    vocabulary = engram_vocabulary_map(text, tokenizer)
+    give_back()  # what tokenizers were parsed from, before weights are added to it
     caches = allocate(plan.backend, text, spec)
     load = WeightLoader(source, plan.backend, plan.shard)
     return DeepseekV41(plan, load, config, vocabulary, caches, max_rows, max_positions, progress)
@@ -92,7 +95,7 @@ def build_model(
     plan: Plan,
     source: TensorSource,
     config: ModelConfig,
-    tokenizer_json: Path,
+    tokenizer: Path | Tokenizer,
     spec: CacheSpec,
     *,
     max_rows: int,
@@ -105,7 +108,7 @@ def build_model(
         plan: binds ops and owns the shard.
         source: an open checkpoint.
         config: its configuration.
-        tokenizer_json: needed for the Engram vocabulary.
+        tokenizer: ``tokenizer.json``, or what was read from it; needed for the Engram vocabulary.
         spec: cache sizes.
         max_rows: most rows of one step.
         max_positions: longest sequence.
@@ -122,4 +125,4 @@ def build_model(
             why=f"registered: {', '.join(sorted(MODELS))}",
             fix="use a checkpoint of a registered architecture",
         )
-    return build(plan, source, config, tokenizer_json, spec, max_rows, max_positions, progress)
+    return build(plan, source, config, tokenizer, spec, max_rows, max_positions, progress)

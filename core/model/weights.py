@@ -92,9 +92,10 @@ class WeightLoader:
         weight = CanonicalWeight(
             torch.stack([p.data.view(torch.uint8) for p in parts]), torch.stack(scales), QFormat.MXFP4
         )
-        names = [f"{prefix}.{e}.{matrix}.{part}" for e in range(first, last) for part in ("weight", "scale")]
+        # The copy is packed from here on: with the file's pages and what is packed there would be three of them.
+        self._release(f"{prefix}.{e}.{matrix}.{part}" for e in range(first, last) for part in ("weight", "scale"))
         shape = (*weight.data.shape[:2], 2 * weight.data.shape[2])
-        return self._pack(WeightKind.EXPERTS, weight, shape, *names)
+        return self._pack(WeightKind.EXPERTS, weight, shape)
 
     def embedding(self, name: str) -> PackedWeight:
         """A bf16 table whose rows are gathered."""
@@ -181,7 +182,10 @@ class WeightLoader:
     ) -> PackedWeight:
         packed = self._backend.pack_weight(kind, weight, shape)
         self.packed_bytes += packed.nbytes
+        self._release(names)
+        return packed
+
+    def _release(self, names: Iterable[str]) -> None:
         for name in names:
             if name in self._names:
                 self._source.release(name)
-        return packed

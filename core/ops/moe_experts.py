@@ -33,6 +33,7 @@ def moe_experts(
     gate = parts.grouped_linear(batch.x, w1, batch.ends)
     up = parts.grouped_linear(batch.x, w3, batch.ends)
     hidden = parts.swiglu_quant(gate, up, limit, batch.weight)
+    del gate, up  # as large as all else together where a prompt runs: not to be held beside the last product
     result: Tensor = parts.grouped_linear(hidden, w2, batch.ends)
     return result
 

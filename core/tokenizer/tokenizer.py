@@ -23,6 +23,7 @@ class Tokenizer:
         path: the ``tokenizer.json`` file.
         bos_id, eos_id, pad_id, image_id: token ids from ``config.json``.
         token_bytes: bytes of every token, for incremental decoding.
+        library: what the file was read into.
     """
 
     def __init__(self, path: Path, library: HfTokenizer, config: ModelConfig) -> None:
@@ -32,7 +33,7 @@ class Tokenizer:
         self.pad_id = config.pad_token_id
         self.image_id = config.image_token_id
         self.vocab_size = library.get_vocab_size()
-        self._library = library
+        self.library = library
         added = library.get_added_tokens_decoder()
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
         self.token_bytes = TokenBytes(library.id_to_token, self.vocab_size, self._special)
@@ -71,7 +72,7 @@ class Tokenizer:
             RequestError: ``text`` is not a string of valid Unicode.
         """
         try:
-            ids: list[int] = self._library.encode(text, add_special_tokens=False).ids
+            ids: list[int] = self.library.encode(text, add_special_tokens=False).ids
         except (TypeError, UnicodeError) as error:
             found = "half of a surrogate pair" if isinstance(text, str) else type(text).__name__
             raise RequestError(

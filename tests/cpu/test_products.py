@@ -11,6 +11,7 @@ from support.cpu_sets import SETS, threads, using
 
 from tandem.backends.cpu import native
 from tandem.backends.cpu.backend import CpuBackend
+from tandem.backends.cpu.kernels import grouped_linear
 from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, QTensor, WeightKind
 from tandem.errors import CheckpointError, LayoutError
 
@@ -149,6 +150,23 @@ def test_rows_of_experts(backend: CpuBackend, fmt: QFormat, ends: list[int]) -> 
         found = stated(values[start:end], w[expert], fmt is FP4) if end > start else np.zeros((0, 40), np.float32)
         expected[start:end] = torch.from_numpy(found).to(torch.bfloat16)
     assert torch.equal(y, expected)
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 4, 8, 9, 10])
+@pytest.mark.parametrize("ends", [[0, 3, 3, 9], [2, 4, 6, 8], [9, 9, 9, 9], [1, 2, 9, 9], [0, 0, 0, 0]])
+def test_rows_worked_on_in_parts(
+    backend: CpuBackend, ends: list[int], part: int, kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that end between experts, within one, and behind all rows give every row its bits."""
+    held, w = weight(FP4, 4, 40, 160)
+    packed = backend.pack_weight(WeightKind.EXPERTS, held, (4, 40, 160))
+    x, values = activations(backend, 9, 160)
+    monkeypatch.setattr(grouped_linear, "PART", part)
+    y = backend.implementation("grouped_linear")(x, packed, torch.tensor(ends, dtype=torch.int32))
+    owner = np.searchsorted(ends, np.arange(9), side="right")
+    for row in range(9):
+        found = stated(values[row : row + 1], w[owner[row]], True) if owner[row] < 4 else np.zeros((1, 40), np.float32)
+        assert torch.equal(y[row : row + 1], torch.from_numpy(found).to(torch.bfloat16))
 
 
 @pytest.mark.parametrize("ends", [[3, 2, 9, 9], [0, 0, 0, 10], [-1, 0, 0, 1]])

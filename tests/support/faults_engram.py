@@ -33,12 +33,11 @@ FAULTS = [
     edit(22, "no floor under the root", GATE, "engram_gate", ".clamp_min(1e-6)", ""),
     edit(22, "stream 0 alone", GATE, "engram_gate", "gate.unsqueeze(-1) * value",
          "(gate * (torch.arange(m) == 0)).unsqueeze(-1) * value"),
-    edit(23, "after the mixes", "model.deepseek_v41", "DeepseekV41._cross",
-         "trunk = self._remember(entry, self._post(y, trunk, mix.post, mix.comb), context)\n"
-         "    x, xq, entered = self._enter(trunk, mix.pre, entry.hyper, entry.norm)",
-         "trunk = self._post(y, trunk, mix.post, mix.comb)\n"
-         "    x, xq, entered = self._enter(trunk, mix.pre, entry.hyper, entry.norm)\n"
-         "    trunk = self._remember(entry, trunk, context)"),
+    edit(23, "after the mixes", "model.deepseek_v41", "DeepseekV41.forward",
+         "trunk = self._remember(entry, trunk, context)\n"
+         "            x, xq, mix = self._enter(trunk, mix.pre, entry.hyper, entry.norm)",
+         "x, xq, mix = self._enter(trunk, mix.pre, entry.hyper, entry.norm)\n"
+         "            trunk = self._remember(entry, trunk, context)"),
     edit(24, "segments padded", TABLES, "engram_offsets",
          "(size for sizes in layer", "(size + -size % 8 for sizes in layer", stops=LayoutError),
     edit(30, "history forgets images", CONTEXT, "engram_context",

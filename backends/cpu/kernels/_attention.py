@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tandem.backends.cpu import temporary
 from tandem.backends.cpu.kernels import _caches, _shapes
 from tandem.contract.types import KVCache
 
@@ -39,4 +40,4 @@ def scratch(q: Tensor, width: int, main_width: int) -> Tensor:
     lanes = -(-heads // LANES) * LANES
     chunks = -(-width // CHUNK) + -(-main_width // CHUNK)
     words = dim // 2 * lanes + chunks * (CHUNK // 2 * dim + (CHUNK + 2) * lanes + LANES)
-    return torch.empty((min(rows, ROWS), words), dtype=torch.int32)
+    return temporary.empty((min(rows, ROWS), words), dtype=torch.int32)

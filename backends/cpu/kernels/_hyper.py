@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tandem.backends.cpu import temporary
 from tandem.backends.cpu import weights as held
 from tandem.backends.cpu.kernels._shapes import require
 from tandem.contract.types import HcMix, HcWeights, QFormat
@@ -36,14 +37,14 @@ def projection(op: str, trunk: Tensor, weights: HcWeights) -> tuple[Tensor, Tens
 def empty_partial(trunk: Tensor) -> Tensor:
     """Scratch for sums of blocks: of the dot products and of the squares."""
     rows, m, width = trunk.shape
-    return torch.empty((min(rows, GROUP_ROWS), -(-width // BLOCK), m * m + 2 * m + 1, LANES), dtype=torch.float32)
+    return temporary.empty((min(rows, GROUP_ROWS), -(-width // BLOCK), m * m + 2 * m + 1, LANES), dtype=torch.float32)
 
 
 def empty_mix(trunk: Tensor) -> HcMix:
     """Coefficients to be written."""
     rows, m, _ = trunk.shape
-    pre, post = (torch.empty((rows, m), dtype=torch.float32) for _ in range(2))
-    return HcMix(pre, post, torch.empty((rows, m, m), dtype=torch.float32))
+    pre, post = (temporary.empty((rows, m), dtype=torch.float32) for _ in range(2))
+    return HcMix(pre, post, temporary.empty((rows, m, m), dtype=torch.float32))
 
 
 def numbers(trunk: Tensor, partial: Tensor, weights: HcWeights) -> tuple[int | float, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from tandem.accelerator.caches import require_canonical
+from tandem.backends.cpu import temporary
 from tandem.contract.types import KVCache, QFormat, QTensor
 from tandem.errors import LayoutError
 
@@ -35,4 +36,5 @@ def sizes(op: str, q: QTensor, w: Tensor, cache: KVCache, table: Tensor, width: 
 def room(rows: int, heads: int, groups: int) -> tuple[Tensor, Tensor]:
     """Memory for the queries: bytes and numbers."""
     size = heads * (groups * QFormat.MXFP4.group + 1)
-    return torch.empty((rows, size), dtype=torch.uint8), torch.empty((rows, heads * (groups + 2)), dtype=torch.float32)
+    codes = temporary.empty((rows, size), dtype=torch.uint8)
+    return codes, temporary.empty((rows, heads * (groups + 2)), dtype=torch.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tandem.backends.cpu import activations
+from tandem.backends.cpu import activations, temporary
 from tandem.contract.types import QFormat, QTensor
 from tandem.errors import LayoutError
 
@@ -14,7 +14,7 @@ CHUNK, PAD, ITEM = 128, 32, 4  # elements, elements and bytes; see csrc/cpu/ops/
 
 def room(rows: int, depth: int) -> Tensor:
     """Memory for a call's arranged rows."""
-    return torch.empty(rows * (-(-depth // CHUNK) * CHUNK + PAD) * ITEM, dtype=torch.uint8)
+    return temporary.empty((rows * (-(-depth // CHUNK) * CHUNK + PAD) * ITEM,), dtype=torch.uint8)
 
 
 def operand(op: str, x: Tensor | QTensor, width: int) -> tuple[Tensor, Tensor | None, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
@@ -26,7 +26,7 @@ def accept(
     rows, requests, entries = token.shape[0], first.shape[0], length.shape[0]
     require("aux.accept", (accepted, (rows,)), (last_token, (entries,)))
     require("aux.accept", *((array, (requests,)) for array in (count, base, slots)))
-    emitted = torch.empty((requests,), dtype=torch.int32)
+    emitted = temporary.empty((requests,), dtype=torch.int32)
     arrays = (token, accepted, first, count, base, slots, last_token, length, emitted)
     native.run("aux_accept", *arrays, rows, requests, entries)
     return emitted

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
@@ -18,8 +18,8 @@ def draft_rows(
     """See core/ops/aux_draft_rows.py."""
     rows = anchor.shape[0]
     require("aux.draft_rows", (position, (rows,)), (slot, (rows,)))
-    ids, positions, row_slot, context, own = (torch.empty((rows, block), dtype=torch.int32) for _ in range(5))
-    keys = torch.empty((rows, block, block), dtype=torch.int32)
+    ids, positions, row_slot, context, own = (temporary.empty((rows, block), dtype=torch.int32) for _ in range(5))
+    keys = temporary.empty((rows, block, block), dtype=torch.int32)
     outputs = (ids, positions, row_slot, context, own, keys)
     native.run("aux_draft_rows", anchor, position, slot, *outputs, rows, block, noise)
     return outputs

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 
 Tensor = torch.Tensor
 
 
 def group_start(positions: Tensor, ratio: int) -> Tensor:
     """See core/ops/aux_group_start.py."""
-    starts = torch.empty(positions.shape, dtype=torch.int32)
+    starts = temporary.empty(positions.shape, dtype=torch.int32)
     native.run("aux_group_start", positions, starts, positions.shape[0], ratio)
     return starts
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels import _shapes
 
 Tensor = torch.Tensor
@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 def map_entries(entries: Tensor, slot: Tensor, table: Tensor, block_entries: int) -> Tensor:
     """See core/ops/aux_map_entries.py."""
     _shapes.require("aux.map_entries", slot=(slot, entries.shape[:1]))
-    out = torch.empty(entries.shape, dtype=torch.int32)
+    out = temporary.empty(entries.shape, dtype=torch.int32)
     native.run("aux_map_entries", entries, slot, table, out, *entries.shape, *table.shape, block_entries)
     return out
 

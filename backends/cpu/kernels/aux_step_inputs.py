@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
@@ -28,7 +28,7 @@ def step_inputs(
     one, all_slots = (rows,), (entries,)
     require("aux.step_inputs", *((array, one) for array in (host_positions, from_device, host_slot)))
     require("aux.step_inputs", (last_token, all_slots), (limit, all_slots), (drafts, (entries, block)))
-    ids, positions, slot = (torch.empty(one, dtype=torch.int32) for _ in range(3))
+    ids, positions, slot = (temporary.empty(one, dtype=torch.int32) for _ in range(3))
     inputs = (host_ids, host_positions, from_device, host_slot, last_token, length, limit, drafts)
     native.run("aux_step_inputs", *inputs, ids, positions, slot, rows, entries, block)
     return ids, positions, slot

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
@@ -16,7 +16,7 @@ def take(a: Tensor, index: Tensor) -> Tensor:
     """See core/ops/aux_take.py."""
     (rows, k), width = index.shape, a.shape[1]
     require("aux.take", (a, (rows, width)))
-    values = torch.empty((rows, k), dtype=torch.int32)
+    values = temporary.empty((rows, k), dtype=torch.int32)
     native.run("aux_take", a, index, values, rows, width, k)
     return values
 

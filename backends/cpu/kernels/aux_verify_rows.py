@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
@@ -19,9 +19,9 @@ def verify_rows(
     requests, (entries, block) = slots.shape[0], drafts.shape
     by_slot = (entries,)
     require("aux.verify_rows", (rates, (entries, block)), (length, by_slot), (limit, by_slot), (most, (requests,)))
-    slot, offset, chunk_start, chunk_end = (torch.empty((rows,), dtype=torch.int32) for _ in range(4))
-    counts, left = torch.empty((requests,), dtype=torch.int32), torch.empty((requests,), dtype=torch.int32)
-    rate = torch.empty((requests,), dtype=torch.float32)
+    slot, offset, chunk_start, chunk_end = (temporary.empty((rows,), dtype=torch.int32) for _ in range(4))
+    counts, left = temporary.empty((requests,), dtype=torch.int32), temporary.empty((requests,), dtype=torch.int32)
+    rate = temporary.empty((requests,), dtype=torch.float32)
     outputs = (slot, offset, chunk_start, chunk_end, counts)
     state = (slots, rates, drafts, length, limit, most)
     native.run("aux_verify_rows", *state, *outputs, left, rate, requests, entries, block, rows)

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 
 Tensor = torch.Tensor
 
 
 def visible(positions: Tensor, slot: Tensor, ratio: int) -> Tensor:
     """See core/ops/aux_visible.py."""
-    lens = torch.empty(positions.shape, dtype=torch.int32)
+    lens = temporary.empty(positions.shape, dtype=torch.int32)
     native.run("aux_visible", positions, slot, lens, positions.shape[0], ratio)
     return lens
 

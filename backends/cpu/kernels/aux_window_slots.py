@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels import _shapes
 
 Tensor = torch.Tensor
@@ -18,7 +18,7 @@ def window_slots(
     """See core/ops/aux_window_slots.py."""
     rows = positions.shape[0]
     _shapes.require("aux.window_slots", slot=(slot, (rows,)), first=(first, table.shape[:1]))
-    out = torch.empty((rows, window), dtype=torch.int32)
+    out = temporary.empty((rows, window), dtype=torch.int32)
     native.run("aux_window_slots", positions, slot, table, first, out, rows, *table.shape, block_entries, window)
     return out
 

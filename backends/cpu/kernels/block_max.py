@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 
 Tensor = torch.Tensor
 
@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 def block_max(scores: Tensor, lens: Tensor, block: int) -> Tensor:
     """See core/ops/block_max.py."""
     rows, width = scores.shape
-    best = torch.empty((rows, -(-width // block)), dtype=torch.bfloat16)
+    best = temporary.empty((rows, -(-width // block)), dtype=torch.bfloat16)
     native.run("block_max", scores, lens, best, rows, width, block)
     return best
 

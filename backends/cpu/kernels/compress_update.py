@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.contract.types import Rows
 
 Tensor = torch.Tensor
@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 def compress_update(value: Tensor, gate: Tensor, state: Tensor, rows: Rows, ratio: int) -> Tensor:
     """See core/ops/compress_update.py."""
     count, width = value.shape
-    latent = torch.empty((count, width), dtype=torch.bfloat16)
+    latent = temporary.empty((count, width), dtype=torch.bfloat16)
     numbers = (rows.positions, rows.slot, rows.chunk_start, rows.chunk_end)
     native.run("compress_update", value, gate, state, *numbers, latent, count, width, *state.shape[:2], ratio)
     return latent

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import activations, native
+from tandem.backends.cpu import activations, native, temporary
 from tandem.contract.types import QTensor
 
 Tensor = torch.Tensor
@@ -16,7 +16,7 @@ def dequantize(q: QTensor) -> Tensor:
     """See core/ops/dequantize.py."""
     activations.canonical("dequantize", q)
     rows, width = q.shape
-    x = torch.empty((rows, width), dtype=torch.bfloat16)
+    x = temporary.empty((rows, width), dtype=torch.bfloat16)
     native.run("dequantize", q.data, q.scale, x, rows, width, activations.FORMATS[q.fmt])
     return x
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native, weights
+from tandem.backends.cpu import native, temporary, weights
 from tandem.backends.cpu.kernels._shapes import require, rows_of
 from tandem.contract.types import PackedWeight, QFormat
 from tandem.errors import LayoutError
@@ -29,8 +29,9 @@ def draft_heads(
     require("draft_heads", *((matrix, (vocab, rank)) for matrix in matrices), (proj, (width + rank,)))
     require("draft_heads", (hidden, (rows, width)), (previous, (rows,)))
     (line, apart), (features, step) = rows_of(base), rows_of(hidden)
-    logits, confidence = torch.empty((rows, vocab), dtype=torch.float32), torch.empty((rows,), dtype=torch.float32)
-    embedded = torch.empty((rows, rank), dtype=torch.bfloat16)
+    logits = temporary.empty((rows, vocab), dtype=torch.float32)
+    confidence = temporary.empty((rows,), dtype=torch.float32)
+    embedded = temporary.empty((rows, rank), dtype=torch.bfloat16)
     arrays = (line, features, previous, *matrices, proj, logits, confidence, embedded)
     native.run("draft_heads", *arrays, rows, vocab, width, rank, apart, step, float(temperature))
     return logits, confidence

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require, rows_of
 
 Tensor = torch.Tensor
@@ -28,8 +28,8 @@ def draft_sample(
     numbers = (temperature, top_p, top_k, min_p, seed, position)
     require("draft_sample", *((array, (rows,)) for array in numbers))
     line, stride = rows_of(logits)
-    token = torch.empty((rows,), dtype=torch.int32)
-    weight = torch.empty((rows, vocab), dtype=torch.int32)
+    token = temporary.empty((rows,), dtype=torch.int32)
+    weight = temporary.empty((rows, vocab), dtype=torch.int32)
     native.run("draft_sample", line, *numbers, token, weight, rows, vocab, stride, int(coupled), int(filtered))
     return token, weight
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import activations, native, weights
+from tandem.backends.cpu import activations, native, temporary, weights
 from tandem.backends.cpu.kernels._shapes import require
 from tandem.contract.types import PackedWeight, QFormat
 
@@ -31,7 +31,7 @@ def embed(
     )
     narrow = override is not None and override.dtype is torch.bfloat16
     given = (override if narrow else None, None if narrow else override, override_index)
-    y = torch.empty((rows, width), dtype=torch.bfloat16)
+    y = temporary.empty((rows, width), dtype=torch.bfloat16)
     sizes = (rows, words, width, 0 if override is None else override.shape[0])
     native.run("embed", ids, *stored, *given, y, *sizes, activations.FORMATS[fmt])
     return y

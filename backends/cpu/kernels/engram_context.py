@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 from tandem.contract.types import Rows
 
@@ -19,7 +19,7 @@ def engram_context(rows: Rows, vocabulary: Tensor, history: Tensor, pad: int, n:
     step = (rows.ids, rows.positions, rows.slot, rows.chunk_start, rows.chunk_end, rows.roles)
     for array in step:
         require("engram_context", rows=(array, (count,)))
-    context = torch.empty((count, n), dtype=torch.int32)
+    context = temporary.empty((count, n), dtype=torch.int32)
     sizes = (count, vocabulary.numel(), slots, ring)
     native.run("engram_context", *step, vocabulary, history, context, *sizes, pad, n)
     return context

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
@@ -16,7 +16,7 @@ def engram_gate(trunk: Tensor, kv: Tensor, qk: Tensor, eps: float, roles: Tensor
     """See core/ops/engram_gate.py."""
     rows, m, width = trunk.shape
     require("engram_gate", kv=(kv, (rows, (m + 1) * width)), qk=(qk, (m, width)), roles=(roles, (rows,)))
-    updated = torch.empty((rows, m, width), dtype=torch.bfloat16)
+    updated = temporary.empty((rows, m, width), dtype=torch.bfloat16)
     native.run("engram_gate", trunk.contiguous(), kv.contiguous(), qk, roles, updated, rows, m, width, eps)
     return updated
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
@@ -18,7 +18,7 @@ def engram_hash(context: Tensor, multipliers: Tensor, primes: Tensor, offsets: T
     heads = primes.shape[1]
     shape = (n - 1, heads)
     require("engram_hash", multipliers=(multipliers, (n,)), primes=(primes, shape), offsets=(offsets, shape))
-    rows = torch.empty((count, (n - 1) * heads), dtype=torch.int64)
+    rows = temporary.empty((count, (n - 1) * heads), dtype=torch.int64)
     native.run("engram_hash", context.contiguous(), multipliers, primes, offsets, rows, count, n, heads)
     return rows
 

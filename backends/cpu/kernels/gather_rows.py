@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import row_bytes
 
 Tensor = torch.Tensor
@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 def gather_rows(x: Tensor, index: Tensor) -> Tensor:
     """See core/ops/gather_rows.py."""
     rows = index.shape[0]
-    y = torch.empty((rows, *x.shape[1:]), dtype=x.dtype)
+    y = temporary.empty((rows, *x.shape[1:]), dtype=x.dtype)
     native.run("gather_rows", x, index, y, x.shape[0], rows, row_bytes(x))
     return y
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import activations, native, weights
+from tandem.backends.cpu import activations, native, temporary, weights
 from tandem.backends.cpu.kernels import _products
 from tandem.contract.types import PackedWeight, QTensor
 
@@ -19,7 +19,7 @@ def group_linear(x: QTensor, weight: PackedWeight) -> Tensor:
     groups, outputs, depth = weight.shape
     data, scale, form = _products.operand("group_linear", x, groups * depth)
     rows = x.shape[0]
-    y = torch.empty((rows, groups * outputs), dtype=torch.bfloat16)
+    y = temporary.empty((rows, groups * outputs), dtype=torch.bfloat16)
     room = _products.room(rows * groups, depth)
     sizes = rows, groups, depth, outputs, form, activations.FORMATS[weight.fmt]
     native.run("group_linear", data, scale, held.data, held.scale, y, room, *sizes)

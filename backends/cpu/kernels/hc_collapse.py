@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
@@ -16,7 +16,7 @@ def hc_collapse(trunk: Tensor, pre: Tensor) -> Tensor:
     """See core/ops/hc_collapse.py."""
     rows, m, width = trunk.shape
     require("hc_collapse", pre=(pre, (rows, m)))
-    x = torch.empty((rows, width), dtype=torch.bfloat16)
+    x = temporary.empty((rows, width), dtype=torch.bfloat16)
     native.run("hc_collapse", trunk.contiguous(), pre, x, rows, m, width)
     return x
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import activations, native
+from tandem.backends.cpu import activations, native, temporary
 from tandem.backends.cpu.kernels import _hyper
 from tandem.backends.cpu.kernels._shapes import require
 from tandem.contract.types import HcMix, HcWeights, QFormat, QTensor
@@ -19,7 +19,7 @@ def hc_enter(trunk: Tensor, pre_prev: Tensor, weights: HcWeights, norm_weight: T
     rows, m, width = trunk.shape
     require("hc_enter", pre_prev=(pre_prev, (rows, m)), norm_weight=(norm_weight, (width,)))
     trunk, partial, mix = trunk.contiguous(), _hyper.empty_partial(trunk), _hyper.empty_mix(trunk)
-    x = torch.empty((rows, width), dtype=torch.bfloat16)
+    x = temporary.empty((rows, width), dtype=torch.bfloat16)
     xq = activations.empty("hc_enter", (rows, width), QFormat.MXFP8)
     read = (trunk, pre_prev, *_hyper.projection("hc_enter", trunk, weights), norm_weight)
     written = (partial, x, xq.data, xq.scale, *mix)

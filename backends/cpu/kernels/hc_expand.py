@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 
 Tensor = torch.Tensor
 
@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 def hc_expand(x: Tensor, m: int) -> Tensor:
     """See core/ops/hc_expand.py."""
     rows, width = x.shape
-    trunk = torch.empty((rows, m, width), dtype=torch.bfloat16)
+    trunk = temporary.empty((rows, m, width), dtype=torch.bfloat16)
     native.run("hc_expand", x.contiguous(), trunk, rows, m, width)
     return trunk
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 
 Tensor = torch.Tensor
 
@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 def hc_mean(trunk: Tensor) -> Tensor:
     """See core/ops/hc_mean.py."""
     rows, m, width = trunk.shape
-    x = torch.empty((rows, width), dtype=torch.bfloat16)
+    x = temporary.empty((rows, width), dtype=torch.bfloat16)
     native.run("hc_mean", trunk.contiguous(), x, rows, m, width)
     return x
 

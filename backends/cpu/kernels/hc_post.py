@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 
 Tensor = torch.Tensor
@@ -16,7 +16,7 @@ def hc_post(y: Tensor, trunk: Tensor, post: Tensor, comb: Tensor) -> Tensor:
     """See core/ops/hc_post.py."""
     rows, m, width = trunk.shape
     require("hc_post", y=(y, (rows, width)), post=(post, (rows, m)), comb=(comb, (rows, m, m)))
-    mixed = torch.empty((rows, m, width), dtype=torch.bfloat16)
+    mixed = temporary.empty((rows, m, width), dtype=torch.bfloat16)
     native.run("hc_post", y.contiguous(), trunk.contiguous(), post, comb, mixed, rows, m, width)
     return mixed
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels import _indexer
 from tandem.contract.types import KVCache, QTensor
 
@@ -18,7 +18,7 @@ def index_scores(
 ) -> Tensor:
     """See core/ops/index_scores.py."""
     sizes = _indexer.sizes("index_scores", q, w, cache, table, width)
-    scores = torch.empty((sizes[0], width), dtype=torch.bfloat16)
+    scores = temporary.empty((sizes[0], width), dtype=torch.bfloat16)
     arrays = (q.data, q.scale, w, cache.data, table, row_slot, lens, scores, *_indexer.room(*sizes[:3]))
     native.run("index_scores", *arrays, *sizes)
     return scores

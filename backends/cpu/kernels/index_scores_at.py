@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels import _indexer
 from tandem.contract.types import KVCache, QTensor
 
@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 def index_scores_at(q: QTensor, w: Tensor, cache: KVCache, table: Tensor, row_slot: Tensor, entries: Tensor) -> Tensor:
     """See core/ops/index_scores_at.py."""
     sizes = _indexer.sizes("index_scores_at", q, w, cache, table, entries.shape[1])
-    scores = torch.empty(entries.shape, dtype=torch.bfloat16)
+    scores = temporary.empty(entries.shape, dtype=torch.bfloat16)
     arrays = (q.data, q.scale, w, cache.data, table, row_slot, entries, scores, *_indexer.room(*sizes[:3]))
     native.run("index_scores_at", *arrays, *sizes)
     return scores

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels import _caches
 from tandem.contract.types import KVCache
 
@@ -17,7 +17,7 @@ def kv_load(cache: KVCache, slots: Tensor) -> Tensor:
     """See core/ops/kv_load.py."""
     dim = cache.layout.dim
     fmt = _caches.check("kv_load", cache, dim)
-    x = torch.empty((*slots.shape, dim), dtype=torch.bfloat16)
+    x = temporary.empty((*slots.shape, dim), dtype=torch.bfloat16)
     native.run("kv_load", cache.data, slots, x, slots.numel(), dim, cache.data.shape[0], fmt)
     return x
 

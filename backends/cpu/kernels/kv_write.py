@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels import _caches, _shapes
 from tandem.contract.types import KVCache
 
@@ -21,7 +21,7 @@ def kv_write(x: Tensor, norm_weight: Tensor, eps: float, cos_sin: Tensor, cache:
         "kv_write", norm_weight=(norm_weight, (dim,)), cos_sin=(cos_sin, (rows, angles)), slots=(slots, (rows,))
     )
     fmt = _caches.check("kv_write", cache, dim)
-    normed = torch.empty((rows, dim), dtype=torch.bfloat16)
+    normed = temporary.empty((rows, dim), dtype=torch.bfloat16)
     sizes = (rows, dim, angles, cache.data.shape[0], fmt)
     native.run("kv_write", x.contiguous(), norm_weight, cos_sin, normed, cache.data, slots, *sizes, eps)
     return normed

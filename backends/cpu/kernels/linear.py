@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import activations, native, weights
+from tandem.backends.cpu import activations, native, temporary, weights
 from tandem.backends.cpu.kernels import _products
 from tandem.contract.types import PackedWeight, QFormat, QTensor
 
@@ -20,7 +20,7 @@ def linear(x: Tensor | QTensor, weight: PackedWeight, out_dtype: torch.dtype) ->
     outputs, depth = weight.shape
     data, scale, form = _products.operand("linear", x, depth)
     rows = x.shape[0]
-    y = torch.empty((rows, outputs), dtype=out_dtype)
+    y = temporary.empty((rows, outputs), dtype=out_dtype)
     result = activations.FORMATS[_RESULTS[out_dtype]]
     if weight.fmt is QFormat.F32:
         native.run("linear_f32", data, scale, held.data, y, rows, depth, outputs, form, result)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require
 from tandem.contract.types import MoEBatch
 
@@ -17,7 +17,7 @@ def moe_combine(y: Tensor, batch: MoEBatch, shared: Tensor | None) -> Tensor:
     """See core/ops/moe_combine.py."""
     (served, width), (rows, k) = y.shape, batch.source.shape
     require("moe_combine", (shared, (rows, width)))
-    out = torch.empty((rows, width), dtype=torch.bfloat16)
+    out = temporary.empty((rows, width), dtype=torch.bfloat16)
     native.run("moe_combine", y, batch.source, shared, out, served, rows, width, k)
     return out
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native, weights
+from tandem.backends.cpu import native, temporary, weights
 from tandem.backends.cpu.kernels._shapes import require
 from tandem.contract.types import PackedWeight, QFormat
 from tandem.errors import LayoutError
@@ -29,9 +29,9 @@ def moe_route(
             fix="store the gate in bf16",
         )
     require("moe_route", (matrix, (experts, width)), (bias, (experts,)), (bias_vl, (experts,)), (roles, (rows,)))
-    chosen, share = torch.empty((rows, k), dtype=torch.int32), torch.empty((rows, k), dtype=torch.float32)
-    scores = torch.empty((rows, experts), dtype=torch.float32)
-    keys = torch.empty((rows, -(-experts // LANES) * LANES), dtype=torch.int32)
+    chosen, share = temporary.empty((rows, k), dtype=torch.int32), temporary.empty((rows, k), dtype=torch.float32)
+    scores = temporary.empty((rows, experts), dtype=torch.float32)
+    keys = temporary.empty((rows, -(-experts // LANES) * LANES), dtype=torch.int32)
     both = (matrix, None) if gate.fmt is QFormat.BF16 else (None, matrix)
     arrays = (x, *both, bias, bias_vl, roles, chosen, share, scores, keys)
     native.run("moe_route", *arrays, rows, width, experts, k, float(scaling))

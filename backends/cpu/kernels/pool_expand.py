@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 
 Tensor = torch.Tensor
 
@@ -14,7 +14,7 @@ Tensor = torch.Tensor
 def pool_expand(blocks: Tensor, block: int, lens: Tensor) -> Tensor:
     """See core/ops/pool_expand.py."""
     rows, count = blocks.shape
-    entries = torch.empty((rows, count * block), dtype=torch.int32)
+    entries = temporary.empty((rows, count * block), dtype=torch.int32)
     native.run("pool_expand", blocks, lens, entries, rows, count, block)
     return entries
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require, rows_of
 
 Tensor = torch.Tensor
@@ -19,7 +19,7 @@ def process_logits(
     rows, vocab = logits.shape
     require("process_logits", *((array, (rows,)) for array in (temperature, top_p, top_k, min_p)))
     line, stride = rows_of(logits)
-    out = torch.empty((rows, vocab), dtype=torch.float32)
+    out = temporary.empty((rows, vocab), dtype=torch.float32)
     arrays = (line, temperature, top_p, top_k, min_p, out)
     native.run("process_logits", *arrays, rows, vocab, stride, int(filtered))
     return out

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import activations, native
+from tandem.backends.cpu import activations, native, temporary
 from tandem.contract.types import QFormat, QTensor
 
 Tensor = torch.Tensor
@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float, quant: bool) -> tuple[Tensor, QTensor | None]:
     """See core/ops/rms_norm.py."""
     rows, width = x.shape
-    x, y = x.contiguous(), torch.empty((rows, width), dtype=torch.bfloat16)
+    x, y = x.contiguous(), temporary.empty((rows, width), dtype=torch.bfloat16)
     q = activations.empty("rms_norm", (rows, width), QFormat.MXFP8) if quant else None
     codes, scales = (None, None) if q is None else (q.data, q.scale)
     native.run("rms_norm", x, weight, y, codes, scales, rows, width, eps)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require, rows_of
 
 Tensor = torch.Tensor
@@ -27,8 +27,8 @@ def sample(
     one = (rows,)
     require("sample", *((array, one) for array in (temperature, top_p, top_k, seed, position, min_p)))
     line, stride = rows_of(logits)
-    token = torch.empty(one, dtype=torch.int32)
-    raw, logprob = torch.empty(one, dtype=torch.float32), torch.empty(one, dtype=torch.float32)
+    token = temporary.empty(one, dtype=torch.int32)
+    raw, logprob = temporary.empty(one, dtype=torch.float32), temporary.empty(one, dtype=torch.float32)
     arrays = (line, temperature, top_p, top_k, seed, position, min_p, token, raw, logprob)
     native.run("sample", *arrays, rows, vocab, stride, int(filtered))
     return token, raw, logprob

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels import _attention, _shapes
 from tandem.contract.types import KVCache
 
@@ -26,7 +26,7 @@ def sparse_attn(
     """See core/ops/sparse_attn.py."""
     _shapes.require("sparse_attn", sink=(sink, q.shape[1:2]))
     arrays, sizes = _attention.caches("sparse_attn", q, window, window_slots, main, main_slots)
-    out = torch.empty(q.shape, dtype=torch.bfloat16)
+    out = temporary.empty(q.shape, dtype=torch.bfloat16)
     scratch = _attention.scratch(q, *sizes[:2])
     shape = (*q.shape, *sizes, *scratch.shape, hint == "prefill")
     native.run("sparse_attn", q.contiguous(), *arrays, sink, out, scratch, *shape, scale)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import require, rows_of
 
 Tensor = torch.Tensor
@@ -33,8 +33,8 @@ def spec_verify(
     numbers = (temperature, top_p, top_k, min_p, seed, position, forced)
     require("spec_verify", *((array, one) for array in (*numbers, draft_row)), (proposal, (known, vocab)))
     line, stride = rows_of(logits)
-    token, accepted = torch.empty(one, dtype=torch.int32), torch.empty(one, dtype=torch.int32)
-    raw, logprob = torch.empty(one, dtype=torch.float32), torch.empty(one, dtype=torch.float32)
+    token, accepted = temporary.empty(one, dtype=torch.int32), temporary.empty(one, dtype=torch.int32)
+    raw, logprob = temporary.empty(one, dtype=torch.float32), temporary.empty(one, dtype=torch.float32)
     arrays = (line, *numbers, drafts, proposal, draft_row, token, accepted, raw, logprob)
     native.run("spec_verify", *arrays, rows, vocab, known, stride, int(coupled), int(filtered))
     return token, accepted, raw, logprob

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 from tandem.backends.cpu.kernels._shapes import rows_of
 
 Tensor = torch.Tensor
@@ -17,9 +17,9 @@ def top_logprobs(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """See core/ops/top_logprobs.py."""
     rows, vocab = values.shape
     line, stride = rows_of(values)
-    ids, logprobs = torch.empty((rows, n), dtype=torch.int32), torch.empty((rows, n), dtype=torch.float32)
+    ids, logprobs = temporary.empty((rows, n), dtype=torch.int32), temporary.empty((rows, n), dtype=torch.float32)
     part = max(LEAST_PART, -(-vocab // PARTS) + 63)  # at least the length of a part
-    heaps = torch.empty((rows, PARTS, min(n, part)), dtype=torch.int64)
+    heaps = temporary.empty((rows, PARTS, min(n, part)), dtype=torch.int64)
     native.run("top_logprobs", line, ids, logprobs, heaps, rows, vocab, n, stride)
     return ids, logprobs
 

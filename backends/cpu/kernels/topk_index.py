@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tandem.backends.cpu import native
+from tandem.backends.cpu import native, temporary
 
 Tensor = torch.Tensor
 PART = 8192  # scores, least that a part has; and several times what it chooses
@@ -19,9 +19,9 @@ def topk_index(scores: Tensor, k: int) -> Tensor:
     parts = max(1, min(-(-threads // max(rows, 1)), width // max(PART, 8 * k)))
     places = max(1, min(rows * parts, threads))
     room = (2 * k + 2048) // 16 * 16
-    index = torch.empty((rows, k), dtype=torch.int32)
-    lists = torch.empty((rows, parts, 2, k), dtype=torch.int32) if parts > 1 else None
-    buffer = torch.empty((places, 2, room), dtype=torch.int32)
+    index = temporary.empty((rows, k), dtype=torch.int32)
+    lists = temporary.empty((rows, parts, 2, k), dtype=torch.int32) if parts > 1 else None
+    buffer = temporary.empty((places, 2, room), dtype=torch.int32)
     narrow, wide = (None, scores) if scores.dtype is torch.float32 else (scores, None)
     native.run("topk_index", narrow, wide, index, lists, buffer, rows, width, k, parts, places, room)
     return index
