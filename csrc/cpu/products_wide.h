@@ -27,8 +27,6 @@ TANDEM_INLINE void add_tree_sums(const Vec *sums, float *totals) {
 
 // ---- few rows: weights go from memory through registers --------------------------------------
 
-constexpr int64_t kFewRows = 4;
-
 // Four steps of a row of weights from element k, of which `left` are in the row. fp4 values get
 // their scales, the others are as stored.
 template <int64_t Format>
@@ -106,7 +104,7 @@ TANDEM_INLINE int64_t columns(const Shape &shape, const Product &p, const Item *
 
 // Columns [begin, end), at most 32 that share fp8 scales, of M rows.
 template <int M, int64_t Format>
-TANDEM_INLINE void few_rows(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
+TANDEM_APART void few_rows(const Shape &shape, const Product &p, int64_t begin, int64_t end) {
   // One row of weights after the other is what memory gives fastest; where they are decoded,
   // several at a time hide how long that takes.
   constexpr int kMany = M > 2 || (M == 1 && Format == TANDEM_FP8_BLOCK32) ? 2 : 4;
@@ -216,8 +214,8 @@ TANDEM_INLINE void panel_rows(const Item *x, int64_t stride, int64_t count, cons
 
 // Columns [begin, end) of all rows of a product.
 template <int64_t Format>
-TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t begin, int64_t end,
-                                Panel &panel) {
+TANDEM_APART void several_rows(const Shape &shape, const Product &p, int64_t begin, int64_t end,
+                               Panel &panel) {
   float totals[kRowBlock][kColumns];
   for (int64_t row = 0; row < p.rows; row += kRowBlock) {
     const int64_t count = p.rows - row < kRowBlock ? p.rows - row : kRowBlock;
@@ -240,21 +238,26 @@ TANDEM_INLINE void several_rows(const Shape &shape, const Product &p, int64_t be
 
 // ---- sharing work over threads ---------------------------------------------------------------
 
-// Few rows go through registers where a step is one; elsewhere a panel is the faster way for them
-// too.
+// Up to so many rows go through registers; more of them where their part of x stays in the nearest
+// cache. Beyond, a panel is the faster way.
+template <int64_t Format>
+constexpr int kMostFewRows = Format == TANDEM_BF16 ? 8 : 6;
+
+template <int M, int64_t Format>
+TANDEM_INLINE void few_or_more_rows(const Shape &shape, const Product &p, int64_t begin,
+                                    int64_t end) {
+  if constexpr (M < kMostFewRows<Format>)
+    if (p.rows > M) return few_or_more_rows<M + 1, Format>(shape, p, begin, end);
+  few_rows<M, Format>(shape, p, begin, end);
+}
+
 template <int64_t Format>
 TANDEM_INLINE void some_columns(const Shape &shape, const Product &p, int64_t begin, int64_t end,
                                 Panel &panel) {
-  if (p.rows > kFewRows)
+  if (p.rows > (shape.K > kSumBlock ? 4 : kMostFewRows<Format>))
     several_rows<Format>(shape, p, begin, end, panel);
-  else if (p.rows == 1)
-    few_rows<1, Format>(shape, p, begin, end);
-  else if (p.rows == 2)
-    few_rows<2, Format>(shape, p, begin, end);
-  else if (p.rows == 3)
-    few_rows<3, Format>(shape, p, begin, end);
   else
-    few_rows<4, Format>(shape, p, begin, end);
+    few_or_more_rows<1, Format>(shape, p, begin, end);
 }
 
 }  // namespace tandem::TANDEM_ISA

@@ -16,6 +16,8 @@
 
 // Helpers are inlined, so that they are compiled for the instruction set of what calls them.
 #define TANDEM_INLINE inline __attribute__((always_inline))
+// What holds loops that need all registers is compiled by itself.
+#define TANDEM_APART inline __attribute__((noinline))
 // The same for the body of a loop that is given as a lambda, after its parameters.
 #define TANDEM_BODY __attribute__((always_inline))
 
