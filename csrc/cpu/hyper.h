@@ -20,7 +20,7 @@ namespace tandem::TANDEM_ISA {
 
 constexpr int kMaxStreams = 8;
 constexpr int kMaxMixes = kMaxStreams * kMaxStreams + 2 * kMaxStreams;
-constexpr int64_t kBlock = 512;
+constexpr int64_t kBlock = 384;
 #if defined(__AVX512F__)
 constexpr int kRowTile = 4, kMixTile = 6;  // as many sums as there are registers
 #else

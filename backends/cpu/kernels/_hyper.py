@@ -12,7 +12,7 @@ from tandem.errors import LayoutError
 
 Tensor = torch.Tensor
 MOST_STREAMS = 8  # kMaxStreams of csrc/cpu/hyper.h
-BLOCK, GROUP_ROWS, LANES = 512, 64, 16  # columns and rows that sums are kept of, and lanes of a sum
+BLOCK, GROUP_ROWS, LANES = 384, 64, 16  # columns and rows that sums are kept of, and lanes of a sum
 
 
 def projection(op: str, trunk: Tensor, weights: HcWeights) -> tuple[Tensor, Tensor, Tensor]:
