@@ -23,6 +23,7 @@ namespace tandem::TANDEM_ISA::attention {
 constexpr int64_t kChunk = 64;       // places of a chunk
 constexpr int64_t kBlockHeads = 32;  // heads and channels of a task of sums
 constexpr int64_t kBlockDim = 64;
+constexpr int64_t kAlikeRows = 8;  // of a prompt that one thread takes in turn
 
 TANDEM_INLINE int64_t parts(int64_t count, int64_t size) { return (count + size - 1) / size; }
 

@@ -115,11 +115,9 @@ TANDEM_INLINE OutputBlock output_block(const Attention &a, int64_t i, int64_t ro
   return block;
 }
 
-// finish(row, block) gets every part of every row's output.
+// Some rows at a time, whose tasks the threads share: for few rows.
 template <typename Finish>
-inline void attend(const Attention &a, const Finish &finish) {
-  static std::atomic<uint64_t> calls{0};
-  const uint64_t call = ++calls;
+inline void attend_together(const Attention &a, uint64_t call, const Finish &finish) {
   const int64_t vecs = a.lanes() / kLanes, chunks = a.chunks();
   const int64_t blocks = parts(a.H, kBlockHeads) * parts(a.D, kBlockDim);
   for (int64_t first = 0; first < a.T; first += a.rows) {
@@ -142,6 +140,47 @@ inline void attend(const Attention &a, const Finish &finish) {
       }
     });
   }
+}
+
+// All of a row, in the memory of a place.
+template <typename Finish>
+inline void attend_row(const Attention &a, int64_t t, int64_t place, Decoded *decoded,
+                       const Finish &finish) {
+  for (int64_t vec = 0; vec < a.lanes() / kLanes; ++vec) prepare_query(a, t, place, vec);
+  for (int64_t chunk = 0; chunk < a.chunks(); ++chunk) score_chunk(a, t, place, chunk, decoded);
+  const int64_t blocks = parts(a.H, kBlockHeads) * parts(a.D, kBlockDim);
+  for (int64_t i = 0; i < blocks; ++i) {
+    int64_t row;
+    OutputBlock block = output_block(a, i, 1, &row);
+    sum_block(a, place, block);
+    finish(t, block);
+  }
+}
+
+// Every place has rows of its own, so that no thread waits for another: for many rows. Those that
+// are alike stay together, few enough that all places get early and late ones.
+template <typename Finish>
+inline void attend_apart(const Attention &a, uint64_t call, const Finish &finish) {
+  const int64_t together = a.alike ? kAlikeRows : 1, pieces = parts(a.T, together);
+  parallel_for(a.rows, a.T / a.rows * kChunk * a.lanes() * a.D / 32,
+               [&](int64_t begin, int64_t end) {
+                 Decoded *decoded = a.alike ? Decoded::of_thread(call, a.D) : nullptr;
+                 for (int64_t place = begin; place < end; ++place)
+                   for (int64_t piece = place; piece < pieces; piece += a.rows)
+                     for (int64_t t = piece * together; t < a.T && t < (piece + 1) * together; ++t)
+                       attend_row(a, t, place, decoded, finish);
+               });
+}
+
+// finish(row, block) gets every part of every row's output.
+template <typename Finish>
+inline void attend(const Attention &a, const Finish &finish) {
+  static std::atomic<uint64_t> calls{0};
+  const uint64_t call = ++calls;
+  if (a.T && a.T >= 2 * a.rows)
+    attend_apart(a, call, finish);
+  else
+    attend_together(a, call, finish);
 }
 
 }  // namespace tandem::TANDEM_ISA::attention

@@ -12,7 +12,7 @@ from tandem.contract.types import KVCache
 
 Tensor = torch.Tensor
 CHUNK, LANES = 64, 16
-ROWS = 4  # that scratch memory is there for at a time: enough for many threads, little enough for their caches
+ROWS = 4  # that scratch memory is there for at least: rows of a few threads share their caches
 
 
 def caches(
@@ -40,4 +40,4 @@ def scratch(q: Tensor, width: int, main_width: int) -> Tensor:
     lanes = -(-heads // LANES) * LANES
     chunks = -(-width // CHUNK) + -(-main_width // CHUNK)
     words = dim // 2 * lanes + chunks * (CHUNK // 2 * dim + (CHUNK + 2) * lanes + LANES)
-    return temporary.empty((min(rows, ROWS), words), dtype=torch.int32)
+    return temporary.empty((min(rows, max(ROWS, torch.get_num_threads())), words), dtype=torch.int32)
