@@ -130,7 +130,7 @@ def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ids_of_the_tokenizer(tokenizer: Tokenizer) -> None:
-    library = tokenizer._library
+    library = tokenizer.library
     assert library.get_vocab_size() == VOCAB_SIZE == tokenizer.vocab_size == 512
     assert {library.id_to_token(i) for i in range(512)} == set(library.get_vocab())  # every id has a token
     assert [tokenizer.decode([3 + byte]) for byte in b"aZ "] == ["a", "Z", " "]
@@ -164,7 +164,7 @@ def test_documents_in_the_stream(data: Dataset, tokenizer: Tokenizer) -> None:
         assert texts == ["", *(c.text + SpecialToken.Eos.default_str() for c in part)]
     assert data.test_bytes == sum(len(c.text.encode()) for c in split.test)
     assert data.valid_bytes == sum(len(c.text.encode()) for c in split.valid)
-    assert encode_documents(tokenizer._library, []) == []
+    assert encode_documents(tokenizer.library, []) == []
 
 
 def test_a_conversation_is_what_the_chat_command_feeds(tokenizer: Tokenizer) -> None:
