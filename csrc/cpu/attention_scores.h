@@ -2,6 +2,7 @@
 // meets all of them at once.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -43,6 +44,12 @@ inline void prepare_query(const Attention &a, int64_t t, int64_t place, int64_t 
 // Entries that a thread has decoded in a call, as bf16.
 class Decoded {
  public:
+  // The number of a new call, of whatever op.
+  static uint64_t next_call() {
+    static std::atomic<uint64_t> calls{0};
+    return ++calls;
+  }
+
   // This thread's, for a call of the given number; nothing of another call is in it. NULL where
   // entries are too long.
   static Decoded *of_thread(uint64_t call, int64_t D) {

@@ -1,7 +1,6 @@
 // Attention, second half: weighted sums of entries, chunk by chunk, and the steps of a whole call.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -175,8 +174,7 @@ inline void attend_apart(const Attention &a, uint64_t call, const Finish &finish
 // finish(row, block) gets every part of every row's output.
 template <typename Finish>
 inline void attend(const Attention &a, const Finish &finish) {
-  static std::atomic<uint64_t> calls{0};
-  const uint64_t call = ++calls;
+  const uint64_t call = Decoded::next_call();
   if (a.T && a.T >= 2 * a.rows)
     attend_apart(a, call, finish);
   else

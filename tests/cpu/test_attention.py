@@ -244,17 +244,16 @@ def test_memory_around_outputs_and_in_between(cpu: CpuBackend, fill: int) -> Non
 def test_entries_that_were_decoded_for_other_rows(
     cpu: CpuBackend, name: str, dim: int, threads: Callable[[int], None]
 ) -> None:
-    """Rows of a prompt share entries; more of them than are kept at a time, and new ones in the next call."""
+    """Rows of a prompt share entries; more of them than are kept at a time, and new ones in the next call of either op."""
     given = with_angles(arguments(cpu, 21, dim=dim, window=140, main=200))
     held = given["window"].data
     with using(name):
         for count in (1, 2):
             threads(count)
-            for _ in range(2):  # the same slots of the same caches, with other entries
-                for op in OPS:
-                    wanted, found = (OPS[op](**_of(op, given | {"hint": hint})) for hint in ("decode", "prefill"))
-                    assert torch.equal(bits(found), bits(wanted))
-                held.copy_(held.flip(0).clone())
+            for op in (*OPS, *OPS):
+                wanted, found = (OPS[op](**_of(op, given | {"hint": hint})) for hint in ("decode", "prefill"))
+                assert torch.equal(bits(found), bits(wanted))
+                held.copy_(held.flip(0).clone())  # the same slots of the same caches, with other entries
 
 
 def _of(op: str, given: dict[str, Any]) -> dict[str, Any]:
