@@ -64,8 +64,22 @@ def measure(settings: Settings, chosen: list[str], parts: list[str], peers: list
         result |= stage("context", PEER_SIZE, known)
     if "startup" in parts:
         result |= startup(settings.rounds)
-    result["peers"] = [run(name, settings) for name in peers]
+    result["peers"] = beside_peers(known, peers) if peers else []
     return result
+
+
+def beside_peers(settings: Settings, peers: list[str]) -> list[dict[str, Any]]:
+    """Each peer with what Tandem did just before and just after it: the machine is not the same all the time."""
+    weights.ensure(PEER_SIZE)
+    found, before = [], stage("beside", PEER_SIZE, settings)
+    for name in peers:
+        started = time.perf_counter()
+        row = run(name, settings)
+        print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+        after = stage("beside", PEER_SIZE, settings)
+        found.append(row | {"own": [own["beside"] for own in (before, after) if "beside" in own]})
+        before = after
+    return found
 
 
 def _config(size: str) -> dict[str, Any]:

@@ -94,13 +94,20 @@ def active(row: dict[str, Any], kind: str) -> float:
 
 
 def peer_rows(result: Result) -> list[dict[str, Any]]:
-    """Every variant that ran, with its peer's name."""
+    """Every variant that ran, with its peer's name and Tandem's own figures before and after it."""
     return [
-        {"peer": peer["peer"]} | row
+        {"peer": peer["peer"], "own": peer["own"]} | row
         for peer in result.get("peers", [])
         for row in peer.get("rows", [])
         if "error" not in row
     ]
+
+
+def ratio(row: dict[str, Any], figure: str) -> float | None:
+    """Tandem's figure, the mean of those before and after a peer ran, over the peer's."""
+    if figure not in row or not row["own"]:
+        return None
+    return statistics.mean(float(own[figure]["median"]) for own in row["own"]) / float(row[figure]["median"])
 
 
 def context_rows(result: Result, size: str) -> list[dict[str, Any]]:

@@ -260,6 +260,13 @@ def _peers(result: Result, names: Sequence[str]) -> str:
     head = ("engine", "weights", "parameters M", "active M", "bits", "active MB", "decode 1", "ceiling", "stream GB/s",
             "decode 8", "ceiling", "stream GB/s", "prefill 1", "prefill 8")  # fmt: skip
     parts.append(table(head, rows))
+    parts.append(
+        "Tandem's speed over that of each engine; Tandem's is the mean of a run just before and one just after it:\n"
+    )
+    figures = ("decode_1", "decode_8", "prefill_1", "prefill_8")
+    rows = [[row["peer"], row["variant"], *(_times(derive.ratio(row, name)) for name in figures)]
+            for row in derive.peer_rows(result)]  # fmt: skip
+    parts.append(table(("engine", "weights", "decode 1", "decode 8", "prefill 1", "prefill 8"), rows))
     for peer in result["peers"]:
         text = f"- {peer['peer']} ({', '.join(peer['packages'])}): {peer['differs']}."
         if "skipped" in peer:
@@ -270,6 +277,10 @@ def _peers(result: Result, names: Sequence[str]) -> str:
     parts += [f"- Not asked for: {', '.join(left)}."] if left else []
     parts += [f"\n![decode by batch]({FOLDER}/decode.png)"] if "decode.png" in names else []
     return "\n".join(parts) + "\n"
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}x"
 
 
 def _peer_row(name: str, row: dict[str, Any]) -> list[str]:
