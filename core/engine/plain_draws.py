@@ -46,7 +46,7 @@ class PlainDraws:
 
         Args:
             model: gives the logits.
-            hidden: bf16 [T, H].
+            hidden: bf16 [T, H], with all rows that a step of its kind may have.
             draws: plain ones.
             repeats: whether ``hidden`` comes to the same address with every step of its kind.
         """

@@ -34,7 +34,7 @@ class Forwarded:
     """The forward part of a step, queued on the device.
 
     Args:
-        hidden: bf16 [T, H].
+        hidden: bf16 [T, H], those of padding at the end.
         repeats: whether it comes to the same address with every step of its kind.
         counts: rows that each speculative entry got, under way; None without any.
         seconds: host time of queueing (on a CPU: of computing).
@@ -191,7 +191,7 @@ class ModelRunner:
         def forward() -> Tensor:
             return self.model.forward(step.make())
 
-        hidden = forward() if step.key is None else self.graphs.run(step.key, forward)[: step.count]
+        hidden = forward() if step.key is None else self.graphs.run(step.key, forward)
         return Forwarded(hidden, self.graphs.repeats(step.key), step.counts, time.perf_counter() - start)
 
     @torch.inference_mode()

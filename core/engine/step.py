@@ -57,14 +57,13 @@ class BuiltStep:
     """A step whose rows are on the device.
 
     Args:
-        make: the input of the model; where there is a key, its device calls may be captured together with the model's.
-        count: rows of the step; padding may follow.
+        make: the input of the model, padding at its end; where there is a key, its device calls may be captured
+            together with the model's.
         key: equal for steps that are the same calls on the same arrays; None for a step that is like no other.
         counts: rows that each speculative entry got, int32 [speculative], under way; None without any.
     """
 
     make: Callable[[], StepInput]
-    count: int
     key: Hashable | None
     counts: HostFuture | None
 
@@ -222,7 +221,7 @@ class StepBuilder:
         device = self._rows.upload(host.rows, size)
         counts = self._place_drafts(plan, device) if plan.speculative else None
         key = (size, tuple(host.width.items())) if repeat else None
-        return BuiltStep(lambda: self._input(host, plan.draft_rows, hint, device), count, key, counts)
+        return BuiltStep(lambda: self._input(host, plan.draft_rows, hint, device), key, counts)
 
     def _input(self, host: HostStep, draft_rows: int, hint: str, device: dict[str, Tensor]) -> StepInput:
         ids, positions, slot = self._step_inputs(device, device["slot"])

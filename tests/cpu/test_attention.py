@@ -244,7 +244,7 @@ def test_memory_around_outputs_and_in_between(cpu: CpuBackend, fill: int) -> Non
 def test_entries_that_were_decoded_for_other_rows(
     cpu: CpuBackend, name: str, dim: int, threads: Callable[[int], None]
 ) -> None:
-    """Rows of a prompt share entries; more of them than are kept at a time, and new ones in the next call of either op."""
+    """Rows of a prompt share entries: more than are kept at a time, and others in the next call of either op."""
     given = with_angles(arguments(cpu, 21, dim=dim, window=140, main=200))
     held = given["window"].data
     with using(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,29 @@ def test_the_same_tokens(tiny: Path, drafts: int) -> None:
     assert found == expected
     assert plain.captured == plain.replayed == 0
     assert graphs.captured > 1 and graphs.replayed > graphs.captured
+
+
+def test_draws_of_fewer_requests_than_ran(tiny: Path) -> None:
+    """With steps in flight a request that has stopped leaves a row: four rows and three draws, the last of row 3, where
+    three draws have been recorded in steps of three rows."""
+    options = {**ROOMY, "model.path": str(tiny), "scheduler.overlap": "on"}
+    rng = np.random.default_rng(4)
+    prompts = [rng.integers(3, 200, 9).tolist() for _ in range(4)]
+    params = [SamplingParams(max_tokens=40, temperature=0.8, seed=i, ignore_eos=True) for i in range(4)]
+    alone = LLM(config=load_config(env={}, args={**options, "scheduler.overlap": "off"}), backend=Watched(True))
+    expected = [alone.generate([prompt], own)[0].token_ids for prompt, own in zip(prompts, params, strict=True)]
+    place = next(i for i in range(19, 22) if expected[0][i] not in expected[0][:i])
+    params[0] = dataclasses.replace(params[0], stop_token_ids=(expected[0][place],))
+    expected[0] = expected[0][: place + 1]
+    llm = LLM(config=load_config(env={}, args=options), backend=CpuBackend(True))
+    ids = [llm.submit(prompt, own) for prompt, own in zip(prompts[:3], params[:3], strict=True)]
+    found = {}
+    for step in range(200):
+        if step == place - 4:  # by then both recordings of three rows of this width are there
+            ids.append(llm.submit(prompts[3], params[3]))
+        found |= {piece.request_id: piece.output.token_ids for piece in llm.engine.step() if piece.output}
+    assert [found[request] for request in ids] == expected
+    assert llm.engine._parts.runner.plain.captures.replayed > 10
 
 
 def test_a_recorded_step_reads_its_arrays_anew() -> None:
