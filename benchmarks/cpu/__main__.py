@@ -89,7 +89,13 @@ def _config(size: str) -> dict[str, Any]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", nargs="+", choices=sizes.NAMES, default=list(sizes.NAMES))
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        choices=sizes.NAMES,
+        default=list(sizes.NAMES),
+        help="default: all; wide takes 7 GB of disk and memory",
+    )
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS), help="default: all")
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=[], help="installed where needed")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of every engine (%(default)s)")

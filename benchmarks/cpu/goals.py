@@ -105,7 +105,8 @@ def _peers(result: Result) -> Iterator[Goal]:
 def _cache(result: Result) -> Iterator[Goal]:
     cache = result.get("context", {}).get("cache")
     found = abs(cache["bytes_per_token"] / cache["layout"] - 1) if cache else None
-    yield Goal("cache bytes per token, distance from the layout's figure", LAYOUT_TOLERANCE, found, "%", False)
+    text = "cache bytes per token, distance from the layout's figure (rounding aside)"
+    yield Goal(text, LAYOUT_TOLERANCE, found, "%", False)
 
 
 def _startup(result: Result) -> Iterator[Goal]:

@@ -31,7 +31,8 @@ Written by `python -m benchmarks.cpu`; only `{folder}/history.md` is kept by han
 rounds in brackets.  A *floor* is the least time that the machine allows: bytes that must be read at the stream
 bandwidth, or products at the measured fp32 GEMM peak, whichever is more.  Weights count as stored bytes (fp4 17/32,
 fp8 1 + 1/1024, bf16 2 bytes), of experts only those that the step routes to.  What fits into the caches, as `nano`
-does, can be faster than its floor.
+does, can be faster than its floor; and so can products, by twice, where the processor multiplies bf16: the goals are in
+fp32 peaks, and the kernels use bf16 products, which are exact for these formats.
 
 The bandwidth of a shared machine changes within minutes.  So a buffer in huge pages is read directly before and after
 each round (256 MiB, the best of three passes), and the mean of the two is the bandwidth of that round: the column
@@ -129,7 +130,9 @@ def _goals(found: Sequence[Goal]) -> str:
         for goal in found
     ]  # fmt: skip
     count = sum(goal.verdict == "met" for goal in found)
-    return f"## Goals\n\n{count} of {len(found)} are met.\n\n" + table(("goal", "wanted", "found", "verdict"), rows)
+    text = f"## Goals\n\nThose that the backend was built for; {count} of {len(found)} are met.  `{FOLDER}/history.md` says what "
+    text += "stands in the way of the others.  The memory goals are for prompts that come one after the other.\n\n"
+    return text + table(("goal", "wanted", "found", "verdict"), rows)
 
 
 def _products(result: Result) -> str:
@@ -189,12 +192,13 @@ def _outside(result: Result, size: str) -> str:
 
 
 def _prefill(result: Result, size: str) -> str:
+    narrow = result["machine"]["gemm_f32"]["best"] / result["machine"]["gemm_bf16"]["best"]
     rows = [
         (str(row["tokens"]), str(row["rounds"]), spread(row["tokens_per_s"]), spread(row["first_token_s"], 1e3),
-         f"{1e3 * row['floor_s']:.1f}", f"{row['share']:.0%}")
+         f"{1e3 * row['floor_s']:.1f}", f"{row['share']:.0%}", f"{row['share'] * narrow:.0%}")
         for row in derive.prefill_rows(result, size)
     ]  # fmt: skip
-    head = ("prompt", "rounds", "tokens/s", "first token ms", "floor ms", "of fp32 peak")
+    head = ("prompt", "rounds", "tokens/s", "first token ms", "floor ms", "of fp32 peak", "of bf16 peak")
     return "Prefill and time to first token, one request:\n\n" + table(head, rows) if rows else ""
 
 
@@ -209,7 +213,11 @@ def _memory(row: dict[str, Any]) -> str:
         "is loaded, of libraries' code, and of Engram tables, which stay mapped and are in no growth.\n\n"
     )
     wanted, whole = derive.memory_ratio(found), derive.memory_ratio(found, "peak_bytes")
-    ratios = f"Over weights and caches: private {wanted:.2f}, with libraries' code {whole:.2f}."
+    burst = derive.memory_ratio(found, "burst_bytes")
+    ratios = (
+        f"Over weights and caches: private {wanted:.2f}, with libraries' code {whole:.2f}, private with 8 prompts at "
+    )
+    ratios += f"once {burst:.2f}."
     return f"{text}{table(tuple(MEMORY.values()), [values])}\n{ratios}\n"
 
 
@@ -217,7 +225,8 @@ def _ops(row: dict[str, Any], size: str, names: Sequence[str]) -> str:
     found = row.get("ops")
     if not found:
         return ""
-    parts = []
+    parts = ["The tables of ops are of eager steps, each op called and timed by itself from Python; the steps above are "
+             "replayed, which takes less.\n"]  # fmt: skip
     for step in (*found["decode"], *found["prefill"]):
         what = f"decode, batch {step['batch']}" if "batch" in step else f"a prompt of {step['tokens']} tokens"
         outside = derive.outside_share(step, found["call_overhead_s"])

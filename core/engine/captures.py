@@ -38,7 +38,7 @@ class Captures:
         self.captured = self.replayed = 0
 
     def run(self, key: Hashable, function: Callable[[], Result]) -> Result:
-        """What ``function`` returns; arrays in it hold until the next call that is replayed.
+        """What ``function`` returns; arrays in it hold until another call of this kind is replayed.
 
         Args:
             key: equal for calls that do the same with the same arrays.

@@ -51,7 +51,7 @@ class PlainDraws:
             repeats: whether ``hidden`` comes to the same address with every step of its kind.
         """
         count, filtered = len(draws.rows), draws.inputs.numbers.filtered
-        sent = self._send(draws)
+        sent = self.send(draws)
 
         def draw() -> tuple[Tensor, Tensor, Tensor]:
             temperature, top_p, top_k, min_p, seed = (sent[name] for name in Numbers._fields)
@@ -71,7 +71,7 @@ class PlainDraws:
         drawn = Drawn(token, self._none[:count], to_host(token), to_host(raw), to_host(processed))
         return drawn, HostArray(draws.counts)
 
-    def _send(self, draws: Draws) -> dict[str, Tensor]:
+    def send(self, draws: Draws) -> dict[str, Tensor]:
         """The numbers of the draws on the device, [N] each; at the same addresses for the same N."""
         count = len(draws.rows)
         stride = aligned(count)

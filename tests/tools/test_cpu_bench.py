@@ -226,7 +226,7 @@ def test_goals_are_judged_by_the_figures() -> None:
     assert q4_0.found == pytest.approx(2.0) and q4_0.verdict == "met"  # 80 and 120 around 50 tokens/s
     assert found["decode, batch 1, against transformers"].verdict == "not measured"
     assert found["first token, a fresh process"].verdict == "not met"
-    assert found["cache bytes per token, distance from the layout's figure"].verdict == "met"
+    assert found["cache bytes per token, distance from the layout's figure (rounding aside)"].verdict == "met"
 
 
 def test_a_bound_can_lie_on_either_side() -> None:
