@@ -6,6 +6,7 @@ The class is loaded and probed without torch: methods import what needs it.
 from __future__ import annotations
 
 import platform
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,7 @@ class CpuBackend(CanonicalCaches):
         self._ops: dict[str, OpFunction] = launchers(kernels) if use_native else {}
         self._native_note = "native kernels" if use_native else "composites only"
         self._arena = memory.Arena()
-        self._recorded: recording.Memory | None = None
+        self._recordings = threading.local()  # memory: engines that share a backend run in threads of their own
         self._caps = Capabilities(
             contract=CONTRACT_VERSION,
             formats=frozenset(f.value for f in QFormat),
@@ -179,9 +180,16 @@ class CpuBackend(CanonicalCaches):
             return super().capture(function)
         from tandem.backends.cpu import recording
 
-        if self._recorded is None:
-            self._recorded = recording.Memory()
-        return recording.record(self._library, self._recorded, function)
+        return recording.record(self._library, self._step_memory(), function)
+
+    def _step_memory(self) -> recording.Memory:
+        """Memory of the arrays of steps that this thread writes down."""
+        from tandem.backends.cpu import recording
+
+        memory: recording.Memory | None = getattr(self._recordings, "memory", None)
+        if memory is None:
+            memory = self._recordings.memory = recording.Memory()
+        return memory
 
 
 BACKEND = CpuBackend

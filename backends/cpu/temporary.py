@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+from torch._C import _len_torch_dispatch_stack
 
 from tandem.backends.cpu.memory import ALIGNMENT, mapped
 
@@ -104,9 +104,9 @@ give_back = _pool.give_back
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """An uninitialised array that a launcher returns or works with.
 
-    Who watches what torch makes sees every array: a recording brings the memory, a check fills it.
+    Who watches what torch makes in this thread sees every array: a recording brings the memory, a check fills it.
     """
     nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < LEAST or is_in_torch_dispatch_mode():
+    if nbytes < LEAST or _len_torch_dispatch_stack():  # torch's public question is answered for all threads together
         return torch.empty(shape, dtype=dtype)
     return _pool.array(nbytes).view(dtype).view(shape)

@@ -130,8 +130,8 @@ def _goals(found: Sequence[Goal]) -> str:
         for goal in found
     ]  # fmt: skip
     count = sum(goal.verdict == "met" for goal in found)
-    text = f"## Goals\n\nThose that the backend was built for; {count} of {len(found)} are met.  `{FOLDER}/history.md` says what "
-    text += "stands in the way of the others.  The memory goals are for prompts that come one after the other.\n\n"
+    text = f"## Goals\n\nThose that the backend was built for; {count} of {len(found)} are met.  `{FOLDER}/history.md` "
+    text += "says what stands in the way of the others.  Memory goals are for prompts one after the other.\n\n"
     return text + table(("goal", "wanted", "found", "verdict"), rows)
 
 
@@ -225,8 +225,8 @@ def _ops(row: dict[str, Any], size: str, names: Sequence[str]) -> str:
     found = row.get("ops")
     if not found:
         return ""
-    parts = ["The tables of ops are of eager steps, each op called and timed by itself from Python; the steps above are "
-             "replayed, which takes less.\n"]  # fmt: skip
+    parts = ["The tables of ops are of eager steps, each op called and timed by itself from Python; the steps above "
+             "are replayed, which takes less.\n"]  # fmt: skip
     for step in (*found["decode"], *found["prefill"]):
         what = f"decode, batch {step['batch']}" if "batch" in step else f"a prompt of {step['tokens']} tokens"
         outside = derive.outside_share(step, found["call_overhead_s"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.backends.cpu import memory, temporary
+from tandem.backends.cpu import memory, recording, temporary
 from tandem.model.heap import give_back
 
 MODES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -149,3 +149,23 @@ def test_serving_imports_no_compiler() -> None:
     """Writing a step down once imported torch's: 130 MB, and a second within a request."""
     done = subprocess.run([sys.executable, "-c", DECODE], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_temporaries_of_a_thread_while_another_records() -> None:
+    """One thread writes a step down; the other's arrays are its own, and so are those made when both are done."""
+    inside, done = threading.Event(), threading.Event()
+
+    def record() -> None:
+        with recording._Guard(recording.Memory()):
+            inside.set()
+            done.wait()
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    inside.wait()
+    before = temporary._pool.nbytes
+    held = [temporary.empty((temporary.REGION // 2,), torch.uint8) for _ in range(3)]
+    assert temporary._pool.nbytes > before
+    done.set()
+    thread.join()
+    del held

@@ -137,4 +137,21 @@ def test_a_step_takes_no_more_memory_than_its_arrays_at_one_time() -> None:
 
     graph = backend.capture(chain)
     assert len(graph) == 50  # type: ignore[arg-type]
-    assert backend._recorded is not None and backend._recorded.nbytes <= 3 * x.nbytes + recording.CHUNK
+    assert backend._step_memory().nbytes <= 3 * x.nbytes + recording.CHUNK
+
+
+def test_engines_that_share_a_backend(tiny: Path) -> None:
+    """Each writes its steps down in memory of its own: with steps in flight they run at the same time."""
+    backend, rng = CpuBackend(True), np.random.default_rng(4)
+    prompts = [rng.integers(3, 200, 9 + i).tolist() for i in range(3)]
+    params = [SamplingParams(max_tokens=30, temperature=0.8, seed=i, ignore_eos=True) for i in range(3)]
+    options = {**ROOMY, "model.path": str(tiny), "scheduler.overlap": "on"}
+    one, two = (LLM(config=load_config(env={}, args=options), backend=backend) for _ in range(2))
+    ids = [[llm.submit(*given) for given in zip(prompts, params, strict=True)] for llm in (one, two)]
+    found: list[dict[int, Any]] = [{}, {}]
+    while not (one.engine.idle and two.engine.idle):
+        for outputs, llm in zip(found, (one, two), strict=True):
+            outputs |= {piece.request_id: piece.output.token_ids for piece in llm.engine.step() if piece.output}
+    alone = LLM(config=load_config(env={}, args=options), backend=Watched(True))
+    expected = [output.token_ids for output in alone.generate(prompts, params)]
+    assert [[outputs[i] for i in own] for outputs, own in zip(found, ids, strict=True)] == [expected, expected]
