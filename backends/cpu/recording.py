@@ -2,84 +2,34 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tandem.backends.cpu.memory import HUGE
 from tandem.backends.cpu.native import NativeLibrary, Recorder
+from tandem.backends.cpu.temporary import Pool
 from tandem.errors import KernelError
 
 Tensor = torch.Tensor
-ALIGNMENT = 64  # bytes, a cache line
-CHUNK = 1 << 20  # bytes, least that the memory grows by
+CHUNK = HUGE  # bytes, least that the memory grows by
 
 
-class Memory:
+class Memory(Pool):
     """Memory of the arrays that recorded steps make, shared by all recordings: only one is replayed at a time.
 
-    A region is free again as soon as the last array in it is dropped, while a step is being written down; so a
-    recorded step takes as much memory as a step run call by call.  What a region holds stays until the next replay.
+    A place is free again as soon as the last array in it is dropped, while a step is being written down; so a
+    recorded step takes as much memory as a step run call by call.  What a place holds stays until the next replay.
     """
 
     def __init__(self) -> None:
-        self._free: list[tuple[int, int, Any]] = []  # (bytes, place, chunk), by size
-        self._raw: list[Any] = []  # chunks, which live as long as recordings that use them
-        self._chunks: list[tuple[int, int]] = []  # their addresses
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return sum(stop - start for start, stop in self._chunks)
+        super().__init__(CHUNK)
 
     def holds(self, address: int) -> bool:
         """Whether an array at an address lies here."""
-        return any(start <= address < stop for start, stop in self._chunks)
-
-    def array(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An uninitialised array."""
-        count = int(np.prod(shape, dtype=np.int64))
-        size = max(ALIGNMENT, -(-count * dtype.itemsize // ALIGNMENT) * ALIGNMENT)
-        place, chunk = self._take(size)
-        region = chunk[place : place + size]
-        weakref.finalize(region, self._give, size, place, chunk)
-        flat = torch.from_numpy(region)[: count * dtype.itemsize]
-        return flat.view(dtype).view(shape)
-
-    def _take(self, size: int) -> tuple[int, Any]:
-        for index, (held, place, chunk) in enumerate(self._free):
-            if held >= size:
-                del self._free[index]
-                if held > size:
-                    self._insert(held - size, place + size, chunk)
-                return place, chunk
-        grown = max(size, CHUNK)
-        raw = np.empty(grown + ALIGNMENT, dtype=np.uint8)
-        first = -raw.ctypes.data % ALIGNMENT
-        self._chunks.append((raw.ctypes.data, raw.ctypes.data + raw.nbytes))
-        self._raw.append(raw)
-        if grown > size:
-            self._insert(grown - size, first + size, raw)
-        return first, raw
-
-    def _give(self, size: int, place: int, chunk: Any) -> None:
-        for index, (held, start, owner) in enumerate(self._free):
-            if owner is chunk and start + held == place:
-                del self._free[index]
-                self._give(held + size, start, chunk)
-                return
-            if owner is chunk and place + size == start:
-                del self._free[index]
-                self._give(held + size, place, chunk)
-                return
-        self._insert(size, place, chunk)
-
-    def _insert(self, size: int, place: int, chunk: Any) -> None:
-        index = next((i for i, (held, _, _) in enumerate(self._free) if held >= size), len(self._free))
-        self._free.insert(index, (size, place, chunk))
+        return any(0 <= address - region.ctypes.data < region.nbytes for region in self.regions)
 
 
 class _Guard(TorchDispatchMode):
@@ -97,11 +47,11 @@ class _Guard(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten.empty.memory_format:
-            return self._memory.array(tuple(args[0]), kwargs.get("dtype") or torch.get_default_dtype())
+            return self._memory.empty(tuple(args[0]), kwargs.get("dtype") or torch.get_default_dtype())
         if func is torch.ops.aten.new_empty.default:
-            return self._memory.array(tuple(args[1]), kwargs.get("dtype") or args[0].dtype)
+            return self._memory.empty(tuple(args[1]), kwargs.get("dtype") or args[0].dtype)
         if func is torch.ops.aten.empty_like.default:
-            return self._memory.array(tuple(args[0].shape), kwargs.get("dtype") or args[0].dtype)
+            return self._memory.empty(tuple(args[0].shape), kwargs.get("dtype") or args[0].dtype)
         if func.is_view:
             return func(*args, **kwargs)
         raise KernelError(

@@ -35,9 +35,14 @@ class _Place(NamedTuple):
 
 
 class Pool:
-    """Gives each array the first place that is free."""
+    """Gives each array the first place that is free.
 
-    def __init__(self) -> None:
+    Args:
+        region: bytes of addresses that it grows by, at least.
+    """
+
+    def __init__(self, region: int) -> None:
+        self._region = region
         self._regions: dict[int, npt.NDArray[np.uint8]] = {}
         self._free: list[_Place] = []  # in order, none beside another
         # Any thread may drop an array, at any moment: places wait here until the next array is made.
@@ -46,22 +51,28 @@ class Pool:
         self._lock = Lock()
 
     @property
+    def regions(self) -> list[npt.NDArray[np.uint8]]:
+        """The memory held."""
+        return list(self._regions.values())
+
+    @property
     def nbytes(self) -> int:
         """Bytes of addresses held."""
-        return sum(region.nbytes for region in self._regions.values())
+        return sum(region.nbytes for region in self.regions)
 
-    def array(self, nbytes: int) -> Tensor:
-        """Uninitialised memory.
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """An uninitialised array.
 
         Raises:
             OSError: there is not that much.
         """
+        nbytes = math.prod(shape) * dtype.itemsize
         with self._lock:
             self._settle()
-            place = self._take(-(-nbytes // ALIGNMENT) * ALIGNMENT)
+            place = self._take(max(1, -(-nbytes // ALIGNMENT)) * ALIGNMENT)
             held = self._regions[place.region][place.start : place.start + nbytes]
         weakref.finalize(held, self._given.append, place).atexit = False
-        return torch.from_numpy(held)
+        return torch.from_numpy(held).view(dtype).view(shape)
 
     def give_back(self) -> None:
         """Let the system have regions that hold no array."""
@@ -77,7 +88,7 @@ class Pool:
             if stop - start >= size:
                 self._free[index : index + 1] = [_Place(region, start + size, stop)] if stop - start > size else []
                 return _Place(region, start, start + size)
-        memory = mapped(max(size, REGION))
+        memory = mapped(max(size, self._region))
         region, self._made = self._made, self._made + 1
         self._regions[region] = memory
         if memory.nbytes > size:
@@ -97,7 +108,7 @@ class Pool:
             self._free[first:last] = [_Place(region, start, stop)]
 
 
-_pool = Pool()
+_pool = Pool(REGION)
 give_back = _pool.give_back
 
 
@@ -106,7 +117,7 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
     Who watches what torch makes in this thread sees every array: a recording brings the memory, a check fills it.
     """
-    nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes < LEAST or _len_torch_dispatch_stack():  # torch's public question is answered for all threads together
+    # Torch's public question for such a watcher is answered for all threads together.
+    if math.prod(shape) * dtype.itemsize < LEAST or _len_torch_dispatch_stack():
         return torch.empty(shape, dtype=dtype)
-    return _pool.array(nbytes).view(dtype).view(shape)
+    return _pool.empty(shape, dtype)

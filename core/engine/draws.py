@@ -89,11 +89,6 @@ class DrawBuilder:
     def __init__(self, table: RequestTable, book: SpeculationBook | None, words: int) -> None:
         self._table, self._book, self._words = table, book, words
         self._width = 1 if book is None else book.count
-        self._order = np.arange(table.max_slots)
-        self._place = self._order.astype(np.int32)
-        self._none = np.full(table.max_slots, -1, dtype=np.int32)
-        for shared in (self._order, self._place, self._none):
-            shared.flags.writeable = False
 
     def build(self, plan: StepPlan, counts: Int32 | None, live: Mapping[int, LiveRequest]) -> Draws | None:
         """The draws of a plan, None if nothing draws.
@@ -167,15 +162,15 @@ class DrawBuilder:
         """Draws where every request that draws has one row and no rules."""
         table, count = self._table, len(entries)
         slots, base = plan.slots[entries], (plan.ends - 1)[entries]
-        none, zeros = self._none[:count], np.zeros(count, dtype=np.int32)
+        none, zeros = np.full(count, -1, dtype=np.int32), np.zeros(count, dtype=np.int32)
         return Draws(
             entries=entries,
             slots=slots,
             counts=zeros + 1,
-            first=self._place[:count],
+            first=np.arange(count, dtype=np.int32),
             base=base,
             rows=(plan.row_ends - 1)[entries],
-            segment=self._order[:count],
+            segment=np.arange(count),
             column=zeros,
             inputs=DrawInputs(table.numbers(slots), base.astype(np.int64) + 1, none, none),
             guides={},

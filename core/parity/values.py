@@ -41,8 +41,8 @@ Put = Callable[[Tensor], str]  # stores a contiguous tensor's bytes and returns 
 Fetch = Callable[[str, torch.dtype, tuple[int, ...]], Tensor]
 
 # Bytes (data, scale) of rows that were left out, so that using one is loud: NaN; of expert weights, which no backend
-# needs to take with NaN in them, the largest code times 2^113.
-_FILL = {QFormat.MXFP4: (0x77, 0xF0), QFormat.FP8_BLOCK32: (0x7E, 0xF0)}
+# needs to take with NaN in them, the largest code times 2^100, the largest scale that the CPU's kernels take.
+_FILL = {QFormat.MXFP4: (0x77, 0xE3), QFormat.FP8_BLOCK32: (0x7E, 0xE3)}
 _NAN = (0xFF, 0xFF)
 
 
@@ -50,7 +50,7 @@ _NAN = (0xFF, 0xFF)
 class PartOfWeight:
     """A weight of which only ``rows`` (int64, ascending, of the first axis) are stored; it is read back whole.
 
-    Rows left out come back as NaN, or in expert weights as values near 10^35: using one shows.
+    Rows left out come back as NaN, or in expert weights as values near 10^31: using one shows.
     """
 
     kept: WeightInput  # data and scale of the kept rows, with the shape of the whole

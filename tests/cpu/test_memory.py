@@ -65,14 +65,14 @@ def test_room_that_a_large_array_left_is_used() -> None:
 
 
 def test_temporary_arrays_never_overlap() -> None:
-    pool, rng, held = temporary.Pool(), np.random.default_rng(0), {}
+    pool, rng, held = temporary.Pool(temporary.REGION), np.random.default_rng(0), {}
     for step in range(600):
         if held and rng.random() < 0.48:
             number = list(held)[int(rng.integers(len(held)))]
             array = held.pop(number)
             assert int(array[0]) == int(array[-1]) == number % 251
         else:
-            array = pool.array(int(rng.integers(1, 1 << 20)))
+            array = pool.empty((int(rng.integers(1, 1 << 20)),), torch.uint8)
             array.fill_(step % 251)
             held[step] = array
     assert all(int(array.min()) == int(array.max()) == number % 251 for number, array in held.items())
@@ -80,7 +80,7 @@ def test_temporary_arrays_never_overlap() -> None:
     held.clear()
     del array
     # Everything is one place again: nothing but one array of the whole region fits.
-    whole = pool.array(temporary.REGION)
+    whole = pool.empty((temporary.REGION,), torch.uint8)
     assert pool.nbytes == temporary.REGION
     del whole
     pool.give_back()
@@ -88,31 +88,31 @@ def test_temporary_arrays_never_overlap() -> None:
 
 
 def test_what_is_dropped_is_used_again() -> None:
-    pool = temporary.Pool()
-    first, second = pool.array(1 << 20), pool.array(1 << 20)
+    pool = temporary.Pool(temporary.REGION)
+    first, second = pool.empty((1 << 20,), torch.uint8), pool.empty((1 << 20,), torch.uint8)
     address = first.data_ptr()
     part = first[5:]
     del first
-    assert pool.array(1 << 20).data_ptr() not in (address, second.data_ptr())  # a view is there still
+    assert pool.empty((1 << 20,), torch.uint8).data_ptr() not in (address, second.data_ptr())  # a view is there still
     holder = [part]
     del part
     thread = threading.Thread(target=holder.clear)  # dropped by another thread than made it
     thread.start()
     thread.join()
-    assert pool.array(1 << 20).data_ptr() == address
+    assert pool.empty((1 << 20,), torch.uint8).data_ptr() == address
 
 
 def test_a_region_in_use_is_not_given_back() -> None:
-    pool = temporary.Pool()
-    held = pool.array(1 << 20)
+    pool = temporary.Pool(temporary.REGION)
+    held = pool.empty((1 << 20,), torch.uint8)
     pool.give_back()
     held.fill_(3)
     assert pool.nbytes == temporary.REGION and int(held.max()) == 3
 
 
 def test_an_array_larger_than_a_region() -> None:
-    pool = temporary.Pool()
-    assert pool.array(temporary.REGION + 1).shape == (temporary.REGION + 1,)
+    pool = temporary.Pool(temporary.REGION)
+    assert pool.empty((temporary.REGION + 1,), torch.uint8).shape == (temporary.REGION + 1,)
 
 
 @pytest.mark.parametrize("rows", [1, temporary.LEAST // 64])

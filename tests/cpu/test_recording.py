@@ -110,18 +110,18 @@ def test_a_refused_call_stops_the_step_and_is_named() -> None:
 
 def test_memory_of_dropped_arrays_is_used_again() -> None:
     memory = recording.Memory()
-    first = memory.array((1000,), torch.float32)
+    first = memory.empty((1000,), torch.float32)
     place = first.data_ptr()
     view = first[10:]
     del first
-    assert memory.array((1000,), torch.float32).data_ptr() != place  # a view keeps it
+    assert memory.empty((1000,), torch.float32).data_ptr() != place  # a view keeps it
     del view
-    again = memory.array((500,), torch.float32)
-    rest = memory.array((400,), torch.float32)
+    again = memory.empty((500,), torch.float32)
+    rest = memory.empty((400,), torch.float32)
     assert {again.data_ptr(), rest.data_ptr()} >= {place}
     assert all(memory.holds(array.data_ptr()) and array.data_ptr() % 64 == 0 for array in (again, rest))
     del again, rest
-    whole = memory.array((recording.CHUNK // 4,), torch.float32)
+    whole = memory.empty((recording.CHUNK // 4,), torch.float32)
     assert memory.nbytes < 2 * recording.CHUNK and memory.holds(whole.data_ptr())
 
 
