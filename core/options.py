@@ -78,6 +78,12 @@ class SchedulerOptions:
     overlap: str = _option(
         "off", "queue a step while the one before runs (on), or run one after another (off)", choices=("on", "off")
     )
+    turn_ms: int = _option(
+        40,
+        "milliseconds that steps may run one after another before their tokens are handed out, where all requests "
+        "decode without drafts and rules; 0: one step",
+        0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

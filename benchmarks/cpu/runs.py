@@ -14,6 +14,7 @@ from benchmarks.cpu.native_time import NativeClock, cost_s
 from benchmarks.cpu.peers.stream import Stream, between
 from tandem import LLM, SamplingParams
 from tandem.contract.backend import Backend
+from tandem.engine.turns import MOST
 
 PLAIN = {"backend.name": "cpu", "speculation.draft_tokens": 0, "cache.prefix": "off"}
 PROMPT_TOKENS = 128  # of each request that decodes
@@ -44,7 +45,7 @@ def params(tokens: int) -> SamplingParams:
 
 def spare(batch: int) -> int:
     """Tokens that a request may have before all of them decode together; the prompts of many take several steps."""
-    return 4 + 2 * -(-batch * PROMPT_TOKENS // MOST_ROWS)
+    return 4 + 2 * -(-batch * PROMPT_TOKENS // MOST_ROWS) + 2 * MOST  # turns do not end where a count does
 
 
 def start(llm: LLM, batch: int, steps: int, seed: int) -> None:
@@ -59,20 +60,20 @@ def start(llm: LLM, batch: int, steps: int, seed: int) -> None:
             return
 
 
-def together(llm: LLM, batch: int, steps: int) -> float:
-    """Seconds of steps in which all requests decode.
+def together(llm: LLM, batch: int, steps: int) -> tuple[float, int]:
+    """Seconds of steps in which all requests decode, and how many there were: so many, and the rest of a turn.
 
     Raises:
         RuntimeError: one of them did not.
     """
-    engine, rows = llm.engine, llm.engine.stats.rows
-    started = time.perf_counter()
-    for _ in range(steps):
+    engine, stats = llm.engine, llm.engine.stats
+    rows, before, started = stats.rows, stats.steps, time.perf_counter()
+    while stats.steps < before + steps:
         engine.step()
-    seconds = time.perf_counter() - started
-    if engine.stats.rows - rows != batch * steps:
-        raise RuntimeError(f"{steps} steps of {batch} requests ran {engine.stats.rows - rows} rows")
-    return seconds
+    seconds, ran = time.perf_counter() - started, stats.steps - before
+    if stats.rows - rows != batch * ran:
+        raise RuntimeError(f"{ran} steps of {batch} requests ran {stats.rows - rows} rows")
+    return seconds, ran
 
 
 def finish(llm: LLM) -> None:
@@ -96,16 +97,16 @@ def decode_round(
     together(llm, batch, WARM)
     before = {name: getattr(stats, name) for name in PARTS}
     inside, calls = (clock.seconds, clock.calls) if clock else (0.0, 0)
-    seconds = together(llm, batch, steps)
-    found = {name: (getattr(stats, name) - before[name]) / steps for name in PARTS}
+    seconds, ran = together(llm, batch, steps)
+    found = {name: (getattr(stats, name) - before[name]) / ran for name in PARTS}
     if clock:
         native = clock.seconds - inside
-        found |= {"native_s": native / steps, "native_calls": (clock.calls - calls) / steps}
+        found |= {"native_s": native / ran, "native_calls": (clock.calls - calls) / ran}
         found["outside"] = 1 - native / seconds
     if stream:
         found["bandwidth"] = between(speed, stream.sample())
     finish(llm)
-    return {"tokens_per_s": batch * steps / seconds, "step_s": seconds / steps} | found
+    return {"tokens_per_s": batch * ran / seconds, "step_s": seconds / ran} | found
 
 
 def decode(llm: LLM, batch: int, steps: int, rounds: int, stream: Stream, clock: NativeClock | None) -> dict[str, Any]:

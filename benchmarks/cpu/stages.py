@@ -95,7 +95,7 @@ def _decode_ops(llm: Any, meter: Meter, stream: Stream, batch: int, settings: Se
     speed = stream.sample()
     runs.together(llm, batch, runs.WARM)
     meter.start("time")
-    took = runs.together(llm, batch, steps)
+    took, _ = runs.together(llm, batch, steps)  # who counts ops sees single steps
     bandwidth, layers = between(speed, stream.sample()), len(experts) // counted
     found = {
         "step_s": took / steps,

@@ -28,6 +28,7 @@ from tandem.engine.scheduler import Scheduler
 from tandem.engine.sizes import Sizes, pools_and_tables, size_engine
 from tandem.engine.speculation import SpeculationBook
 from tandem.engine.step import DraftState, StepBuilder
+from tandem.engine.turns import Turns
 from tandem.errors import ConfigError
 from tandem.model.config import ModelConfig
 from tandem.model.heap import give_back
@@ -60,6 +61,7 @@ class Assembly:
     device_lane: Lane
     text_lane: Lane
     overlap: bool
+    turns: Turns
 
     @property
     def vocab_size(self) -> int:
@@ -220,6 +222,8 @@ def connect(
         device_lane=lane,
         text_lane=ThreadLane("tandem-text") if overlap else InlineLane(),
         overlap=overlap,
+        # Without graphs the host is busy with every op of every step.
+        turns=Turns(options.scheduler.turn_ms / 1e3 if plan.graphs else 0.0),
     )
 
 

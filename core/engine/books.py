@@ -54,8 +54,8 @@ class StepBooks:
         highest: Int32 = self._table.num_computed[slots] + 1 + self._limits.draft_tokens
         return np.minimum(highest, self._table.limit[slots] - 1)
 
-    def seal(self, step: StepDraft) -> StepPlan:
-        """Make a plan of a draft; its rows count as computed and its draws as pending from here on."""
+    def seal(self, step: StepDraft, steps: int = 1) -> StepPlan:
+        """Make a plan of a draft, for so many steps; rows count as computed and draws as pending from here on."""
         table = self._table
         decodes = len(step.decodes)
         slots = np.concatenate((step.decodes, np.array(step.slots, dtype=np.int32)))
@@ -86,9 +86,10 @@ class StepBooks:
             speculative,
             draft_rows,
             tuple(step.started),
+            steps,
         )
         most = plan.most_tokens
-        table.num_computed[slots] = ends
+        table.num_computed[slots] = ends + (steps - 1)
         table.num_pending[slots] += most
         table.num_drawing[slots] += most > 0
         return plan
@@ -120,17 +121,17 @@ class StepBooks:
         appended = np.where(useful, np.minimum(emitted, room), 0).astype(np.int32)
         table.append(slots[useful], drawn[useful], appended[useful])
         lengths = plan.ends
-        spec = slice(plan.speculative)
-        moved = live[spec]
-        table.num_computed[slots[spec][moved]] -= (most - appended)[spec][moved]
-        lengths[spec] = table.num_tokens[slots[spec]] - 1
+        uncertain = plan.uncertain
+        moved = live[uncertain]
+        table.num_computed[slots[uncertain][moved]] -= (most - appended)[uncertain][moved]
+        lengths[uncertain] = table.num_tokens[slots[uncertain]] - 1
         return appended, live, lengths
 
     def undo(self, plan: StepPlan) -> None:
         """Take a step that has not run off the books."""
         live = self._table.epoch[plan.slots] == plan.epochs
         slots = plan.slots[live]
-        self._table.num_computed[slots] -= plan.num_rows[live]
+        self._table.num_computed[slots] -= plan.num_rows[live] + (plan.steps - 1)
         self._close(slots, plan.most_tokens[live])
 
     def _close(self, slots: Int32, most: Int32) -> None:

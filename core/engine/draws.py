@@ -48,9 +48,9 @@ class Draws:
     plain: bool = False
 
     def table(self, values: npt.NDArray[np.int32]) -> Int32:
-        """Values [N] of rows as [n, most rows of a segment], filled with -1."""
+        """Values [N] of rows as [n, most rows of a segment], filled with -1; those of a turn [N, steps] as they are."""
         if self.plain:
-            return values[:, None]
+            return values if values.ndim == 2 else values[:, None]
         found: Int32 = np.full((len(self.entries), int(self.counts.max(initial=1))), -1, dtype=np.int32)
         found[self.segment, self.column] = values
         return found

@@ -34,9 +34,9 @@ LONGEST_WAIT_S = 0.01  # of a step with nothing to run; others may have orders f
 class Engine:
     """Continuous batching over one model.
 
-    Without overlap `step` schedules, runs and delivers one step.  With it a step is scheduled and queued while the one
-    before runs; tokens, lengths and drafts go from step to step on the device, and what a call returns belongs to
-    steps before it.  Both give the same tokens.
+    Without overlap `step` schedules, runs and delivers one step, or a turn of several that decode.  With it a step is
+    scheduled and queued while the one before runs, and what a call returns belongs to steps before it.  Tokens, lengths
+    and drafts go from step to step on the device.  All give the same tokens.
 
     Args:
         assembly: the opened backend, loaded model, caches and scheduler.
@@ -197,9 +197,10 @@ class Engine:
         return self._texts.submit(lambda: None if live.ended else live.close(reason, preemptions)).result()
 
     def step(self) -> list[StreamPiece]:
-        """Run one step; returns what has been added to each request that drew a token or ended.
+        """Run a step, or several where all requests decode (see `Turns`); returns what has been added to each request
+        that drew a token or ended.
 
-        With overlap the step is only queued, and what is returned belongs to steps before it.  With nothing to run but
+        With overlap a step is only queued, and what is returned belongs to steps before it.  With nothing to run but
         requests whose grammars are still being made, it waits for one, at most `LONGEST_WAIT_S`.
 
         Raises:
@@ -209,12 +210,14 @@ class Engine:
         started = time.perf_counter()
         self._untold += self._end_late()
         self._untold += self._fill_slots()
-        plan = self._parts.scheduler.schedule()
+        plan = self._parts.scheduler.schedule(1 if self._parts.overlap else self._parts.turns.steps)
         self.stats.schedule_s += time.perf_counter() - started
         if self._parts.overlap:
             self._advance(plan)
         elif len(plan):
+            launched = time.perf_counter()
             self._deliver(self._launch(plan))
+            self._parts.turns.note(plan, time.perf_counter() - launched)
         if not (self._untold or self._live or self._flights or self._text_results):
             self._pending.wait(LONGEST_WAIT_S)
         found = self._collect(wait=not self._parts.overlap or not self._flights)
@@ -284,10 +287,10 @@ class Engine:
             if self._live.get(part.request.slot) is part.request:
                 self._parts.table.prompt_scored[part.request.slot] = part.until
         self._text_results.append(self._texts.submit(lambda: deliver(batch)))
-        stats.steps += 1
-        stats.rows += plan.total_rows
+        stats.steps += plan.steps
+        stats.rows += plan.steps * plan.total_rows
         stats.preemptions += len(plan.preempted)
-        stats.forward_s += handle.forward.result().seconds
+        stats.forward_s += handle.forward.result().seconds + queued.forward_s
         stats.sample_s += queued.seconds
         stats.deliver_s += time.perf_counter() - started
 

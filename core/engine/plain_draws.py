@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -37,6 +39,7 @@ class PlainDraws:
         self._builder, self._sampler, self._accept = builder, sampler, plan.bind("aux.accept", "step")
         self.captures = Captures(backend, plan.graphs)
         self._memory = backend.empty((_WORDS * aligned(slots),), torch.int32)
+        self._sent = np.zeros(0, dtype=np.int32)  # what was copied there last
         self._views: dict[int, dict[str, Tensor]] = {}
         first, ones = np.arange(slots, dtype=np.int32), np.ones(slots, dtype=np.int32)
         self._first, self._ones, self._none = (backend.from_host(a) for a in (first, ones, ones - 1))
@@ -50,8 +53,34 @@ class PlainDraws:
             draws: plain ones.
             repeats: whether ``hidden`` comes to the same address with every step of its kind.
         """
-        count, filtered = len(draws.rows), draws.inputs.numbers.filtered
-        sent = self.send(draws)
+        self._send(draws)
+        token, raw, processed = self._draw(model, hidden, len(draws.rows), draws.inputs.numbers.filtered, repeats)
+        to_host = self._backend.to_host
+        drawn = Drawn(token, self._none[: len(token)], to_host(token), to_host(raw), to_host(processed))
+        return drawn, HostArray(draws.counts)
+
+    def run_on(self, model: Model, hidden: Tensor, draws: Draws, repeats: bool) -> HostFuture:
+        """The tokens, int32 [N], that the requests of the last `run` or `run_on` draw one position further.
+
+        Args:
+            model, hidden, repeats: as `run`.
+            draws: those that `run` was given.
+        """
+        count = len(draws.rows)
+        places = _places(self._sent, count)
+        places["base"] += 1
+        places["position"] += 1
+        self._backend.from_host(self._sent, self._memory)
+        token, *_ = self._draw(model, hidden, count, draws.inputs.numbers.filtered, repeats)
+        return self._backend.to_host(token)
+
+    def _draw(
+        self, model: Model, hidden: Tensor, count: int, filtered: bool, repeats: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens and their raw and processed logprobs, [count] each, drawn by the numbers that were sent."""
+        if count not in self._views:
+            self._views[count] = _places(self._memory, count)
+        sent = self._views[count]
 
         def draw() -> tuple[Tensor, Tensor, Tensor]:
             temperature, top_p, top_k, min_p, seed = (sent[name] for name in Numbers._fields)
@@ -63,35 +92,24 @@ class PlainDraws:
             self._accept(token, none, first, ones, sent["base"], sent["slots"], *own)
             return token, raw, processed
 
-        if repeats:
-            token, raw, processed = self.captures.run((count, filtered, hidden.data_ptr()), draw)
-        else:
-            token, raw, processed = draw()
-        to_host = self._backend.to_host
-        drawn = Drawn(token, self._none[:count], to_host(token), to_host(raw), to_host(processed))
-        return drawn, HostArray(draws.counts)
+        return self.captures.run((count, filtered, hidden.data_ptr()), draw) if repeats else draw()
 
-    def send(self, draws: Draws) -> dict[str, Tensor]:
-        """The numbers of the draws on the device, [N] each; at the same addresses for the same N."""
-        count = len(draws.rows)
-        stride = aligned(count)
-        inputs = draws.inputs
+    def _send(self, draws: Draws) -> None:
+        """Bring the numbers of the draws to the device, at the same addresses for as many draws."""
+        count, inputs = len(draws.rows), draws.inputs
         values = {"rows": draws.rows, "slots": draws.slots, "base": draws.base, "position": inputs.position}
-        values |= inputs.numbers._asdict()
-        ints = np.zeros((_WORDS, stride), dtype=np.int32)
-        floats = ints[len(_INTS) :].view(np.float32)
-        longs = ints[len(_INTS) + len(_FLOATS) :].view(np.int64).reshape(len(_LONGS), stride)
-        for names, places in ((_INTS, ints), (_FLOATS, floats), (_LONGS, longs)):
-            for name, place in zip(names, places, strict=False):
-                place[:count] = values[name]
-        self._backend.from_host(ints.reshape(-1), self._memory)
-        if count not in self._views:
-            self._views[count] = self._layout(count, stride)
-        return self._views[count]
+        self._sent = np.zeros(_WORDS * aligned(count), dtype=np.int32)
+        for name, place in _places(self._sent, count).items():
+            place[:] = values[name] if name in values else getattr(inputs.numbers, name)
+        self._backend.from_host(self._sent, self._memory)
 
-    def _layout(self, count: int, stride: int) -> dict[str, Tensor]:
-        words, views = self._memory, {}
-        for names, dtype, each in ((_INTS, torch.int32, 1), (_FLOATS, torch.float32, 1), (_LONGS, torch.int64, 2)):
-            for name in names:
-                views[name], words = words[: each * stride].view(dtype)[:count], words[each * stride :]
-        return views
+
+def _places(words: Any, count: int) -> dict[str, Any]:
+    """Numbers of ``count`` draws by name in int32 words, an array of numpy or torch."""
+    own = (torch.int32, torch.float32, torch.int64) if isinstance(words, Tensor) else (np.int32, np.float32, np.int64)
+    stride, places = aligned(count), {}
+    for names, dtype in zip((_INTS, _FLOATS, _LONGS), own, strict=True):
+        each = 2 * stride if names is _LONGS else stride
+        for name in names:
+            places[name], words = words[:each].view(dtype)[:count], words[each:]
+    return places

@@ -52,6 +52,9 @@ class SchedulerLimits:
 class StepPlan:
     """The rows of one step.  Entry i is one request; its rows are contiguous, in the order of the entries.
 
+    A plan may be a turn: several decode steps, one behind the other, before the host sees a token.  Then every entry
+    decodes, and the arrays are those of the first step.
+
     The first `speculative` entries share `draft_rows` rows: each has one for its newest token, the rest go to the
     likeliest drafts, which only the device knows.  Tokens and positions of these rows come from the device too.
 
@@ -68,6 +71,7 @@ class StepPlan:
         speculative: how many entries, at the start, take their rows from the device.
         draft_rows: rows of these entries together.
         started: (slot, first position to compute, lowest position whose window exists) of requests that start.
+        steps: how many run.
     """
 
     slots: Int32
@@ -81,6 +85,7 @@ class StepPlan:
     speculative: int = 0
     draft_rows: int = 0
     started: tuple[tuple[int, int, int], ...] = ()
+    steps: int = 1
 
     def __len__(self) -> int:
         """Entries; 0 when there is nothing to run."""
@@ -95,13 +100,18 @@ class StepPlan:
     @property
     def most_tokens(self) -> Int32:
         """int32 [n], most tokens that each entry can add to its request."""
-        most: Int32 = self.new.astype(np.int32)
+        most: Int32 = self.new.astype(np.int32) * np.int32(self.steps)
         most[: self.speculative] = self.num_rows[: self.speculative]
         return most
 
     @property
+    def uncertain(self) -> slice:
+        """Entries of which only the tokens that they emit tell how many of their rows count."""
+        return slice(len(self) if self.steps > 1 else self.speculative)
+
+    @property
     def total_rows(self) -> int:
-        """Rows of the step."""
+        """Rows of a step."""
         return self.draft_rows + int(self.num_rows[self.speculative :].sum())
 
     @property

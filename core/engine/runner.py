@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from tandem.contract.backend import Backend, HostFuture
+from tandem.contract.host_memory import HostArray
 from tandem.contract.plan import Plan
 from tandem.engine.captures import Captures
 from tandem.engine.drafting import Drafting
@@ -22,7 +23,7 @@ from tandem.engine.plan import Int32, StepPlan
 from tandem.engine.prompts import PromptRows, PromptScores, Scored
 from tandem.engine.requests import RequestTable
 from tandem.engine.speculation import SpeculationBook
-from tandem.engine.step import HostStep, StepBuilder
+from tandem.engine.step import BuiltStep, HostStep, StepBuilder
 from tandem.model.registry import Model
 from tandem.sampling.sampler import Drafts, Drawn, Sampler
 
@@ -56,6 +57,7 @@ class Queued:
         drafts, rates: int32 and f32 [n, B], the next drafts and their rates; None without speculation.
         scored: logprobs of prompts.
         seconds: host time of queueing.
+        forward_s: host time of queueing the forward parts of the steps behind the first, in a turn.
     """
 
     drawn: Drawn | None
@@ -64,10 +66,26 @@ class Queued:
     rates: HostFuture | None
     scored: list[Scored]
     seconds: float
+    forward_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCopy:
+    """What every step of a turn copied to the host, [n] each, as [n, steps]."""
+
+    parts: list[HostFuture]
+
+    def ready(self) -> bool:
+        """Whether all have come."""
+        return all(part.ready() for part in self.parts)
+
+    def result(self) -> Int32:
+        """Wait for them."""
+        return np.stack([part.result() for part in self.parts], axis=1)
 
 
 class StepHandle:
-    """A step under way.
+    """A step or turn under way.
 
     Args:
         plan: its rows.
@@ -138,7 +156,7 @@ class ModelRunner:
         self._drafting = None if builder.drafts is None else Drafting(plan, model, builder, table, self._sampler, words)
 
     def launch(self, plan: StepPlan, live: Mapping[int, LiveRequest]) -> StepHandle:
-        """Queue one step, both parts.
+        """Queue one step, both parts, or the steps of a turn.
 
         Args:
             plan: a plan that is not empty; all steps before it are delivered, or nothing on the host needs them.
@@ -150,7 +168,10 @@ class ModelRunner:
         try:
             handle.forward.result()
             self.draw(handle, live)
-            handle.result()
+            first = handle.result()
+            if plan.steps > 1:
+                handle.queued = self.lane.submit(lambda: self._follow(handle, first))
+                handle.result()
         except BaseException:
             self.builder.unbuilt(handle.host)
             raise
@@ -188,11 +209,33 @@ class ModelRunner:
         for rows in self.builder.resumed_rows(host):
             self.model.remember(rows)
 
+        hidden = self._hidden(step)
+        return Forwarded(hidden, self.graphs.repeats(step.key), step.counts, time.perf_counter() - start)
+
+    def _hidden(self, step: BuiltStep) -> Tensor:
         def forward() -> Tensor:
             return self.model.forward(step.make())
 
-        hidden = forward() if step.key is None else self.graphs.run(step.key, forward)
-        return Forwarded(hidden, self.graphs.repeats(step.key), step.counts, time.perf_counter() - start)
+        return forward() if step.key is None else self.graphs.run(step.key, forward)
+
+    @torch.inference_mode()
+    def _follow(self, handle: StepHandle, first: Queued) -> Queued:
+        """Queue the steps of a turn behind its first; each takes from the device what the one before drew."""
+        draws = handle.draws
+        if draws is None or not draws.plain or first.drawn is None:
+            raise AssertionError("a turn was planned for draws that need the host")
+        started = time.perf_counter()
+        step = self.builder.build(handle.plan, handle.host.following(), repeat=self.graphs.enabled)
+        tokens, forward_s = [first.drawn.host_tokens], time.perf_counter() - started
+        for _ in range(1, handle.plan.steps):
+            start = time.perf_counter()
+            hidden = self._hidden(step)
+            forward_s += time.perf_counter() - start
+            tokens.append(self.plain.run_on(self.model, hidden, draws, self.graphs.repeats(step.key)))
+        drawn = replace(first.drawn, host_tokens=TurnCopy(tokens))
+        emitted = HostArray(draws.counts * np.int32(handle.plan.steps))
+        seconds = first.seconds + time.perf_counter() - started - forward_s
+        return Queued(drawn, emitted, None, None, first.scored, seconds, forward_s)
 
     @torch.inference_mode()
     def _draw(self, forwarded: Forwarded, draws: Draws | None, prompts: list[PromptRows]) -> Queued:

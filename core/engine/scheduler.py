@@ -160,8 +160,12 @@ class Scheduler:
 
     # -- one step ----------------------------------------------------------------------------
 
-    def schedule(self) -> StepPlan:
+    def schedule(self, most_steps: int = 1) -> StepPlan:
         """Choose the rows of the next step and take blocks for them.
+
+        Args:
+            most_steps: steps that may run before the host sees a token; more than one are planned where all that can
+                run decodes, by rules that the device knows, and nothing is in flight.
 
         Returns:
             The plan.  An empty one is not to be run or committed; it means that there is no request, or that
@@ -181,7 +185,7 @@ class Scheduler:
                 if self._table.status[slot] == Status.RUNNING:
                     self._continue_chunk(step, slot)
         self._admit(step)
-        plan = self._books.seal(step)
+        plan = self._books.seal(step, self._turn(step, most_steps) if most_steps > 1 else 1)
         if len(plan):
             self._in_flight.append(plan)
         return plan
@@ -234,6 +238,14 @@ class Scheduler:
         if not self._space.grow_all(slots, self._books.decode_ends(slots)):
             slots = self._place_one_by_one(step, slots)
         step.set_decodes(slots)
+
+    def _turn(self, step: StepDraft, most: int) -> int:
+        """How many steps these entries can decode with what each draws from the one before alone; takes blocks."""
+        slots, table = step.decodes, self._table
+        if step.slots or not len(slots) or self._in_flight or self._limits.draft_tokens or table.ruled[slots].any():
+            return 1
+        steps = min(most, int((table.limit[slots] - table.num_tokens[slots]).min()))
+        return steps if self._space.grow_all(slots, table.num_computed[slots] + steps) else 1
 
     def _place_one_by_one(self, step: StepDraft, slots: Int32) -> Int32:
         """Give each decode row its blocks, in order, putting back the last requests as needed."""

@@ -16,12 +16,13 @@ from tandem.contract.types import Rows
 from tandem.engine.plan import StepPlan
 from tandem.engine.requests import RequestTable
 from tandem.engine.resume import prefix_state
-from tandem.engine.step_rows import RowBuffers, host_rows, padded
+from tandem.engine.step_rows import RowBuffers, following_rows, host_rows, padded
 from tandem.model.replay import HostKept, Replay
 from tandem.model.step import KeptRows, StepInput
 
 Tensor = torch.Tensor
 Int32 = npt.NDArray[np.int32]
+_NOTHING = (np.empty(0, dtype=np.int32),) * 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,20 @@ class HostStep:
     sets: list[tuple[Tensor, int, Int32]]
     width: dict[int, int]
     override: tuple[npt.NDArray[np.float32], Int32] | None
+
+    def following(self) -> HostStep:
+        """The steps behind it in a turn, all alike: the device knows tokens and positions, nothing else changes."""
+        return HostStep(
+            rows=following_rows(self.rows),
+            resumed=[],
+            writers=None,
+            kept=None,
+            blocks=_NOTHING,
+            pages=_NOTHING,
+            sets=[],
+            width=self.width,
+            override=None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +202,7 @@ class StepBuilder:
             blocks=self._tables.main.take_changed(),
             pages=self._tables.window.take_changed(),
             sets=sets,
-            width=self._widths(int(plan.ends.max())),
+            width=self._widths(int(plan.ends.max()) + plan.steps - 1),
             override=self._override(plan),
         )
 

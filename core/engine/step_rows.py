@@ -41,6 +41,13 @@ def host_rows(table: RequestTable, plan: StepPlan) -> dict[str, Int32]:
     return {name: np.concatenate((zeros, array)) for name, array in rows.items()}
 
 
+def following_rows(rows: dict[str, Int32]) -> dict[str, Int32]:
+    """Rows of the steps that decode behind a step of one row a request."""
+    zeros = np.zeros_like(rows["ids"])
+    drawn = {"ids": zeros, "positions": zeros, "from_device": zeros + 1, "roles": zeros}
+    return rows | drawn
+
+
 class RowBuffers:
     """Device memory for the rows of a step; rows of one size always have the same addresses.
 

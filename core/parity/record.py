@@ -134,6 +134,7 @@ def fit(config: EngineConfig, longest: int, count: int) -> EngineConfig:
         "scheduler.max_chunk": _CHUNK,
         "speculation.draft_tokens": 0,
         "cache.prefix": "off",
+        "scheduler.turn_ms": 0,  # who exports a request wants to see each token
     }
     values = {f"{section}.{key}": value for section, part in config.to_dict().items() for key, value in part.items()}
     own = {key: value for key, value in values.items() if key in config.origins}

@@ -16,6 +16,7 @@ from support.tiny import memory
 
 from tandem.config import load_config
 from tandem.contract.types import Rows
+from tandem.engine.draws import Draws
 from tandem.engine.engine import Engine
 from tandem.engine.llm import LLM
 from tandem.engine.outputs import LiveRequest, RequestOutput, StreamPiece
@@ -35,6 +36,7 @@ ROOMY: Mapping[str, Any] = {
     "scheduler.max_chunk": 64,
     "cache.prefix": "off",
     "speculation.draft_tokens": 0,
+    "scheduler.turn_ms": 1_000_000,  # turns as long as they may be, whatever a step takes
 }
 
 
@@ -67,6 +69,15 @@ class Trace:
         return "".join(piece.text for piece in self.pieces)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a step ran on: hidden rows, and positions and whether it counts of each row."""
+
+    hidden: torch.Tensor
+    positions: npt.NDArray[np.int32]
+    alive: npt.NDArray[np.bool_]
+
+
 class Recorder:
     """Stands in for the engine's runner; rows that run again must give the bits they gave before."""
 
@@ -75,10 +86,13 @@ class Recorder:
         self.plans: list[StepPlan] = []
         self.chunks: list[tuple[int, int, int]] = []  # request id, first position, rows
         self.padding = 0  # padding rows to add to each step
-        self._runner, self._hidden, self._key = engine._parts.runner, None, None
+        self._runner, self._key = engine._parts.runner, None
         self.model, self.builder = self._runner.model, self._runner.builder
         self._build = self.builder.build
         self._inputs: dict[Any, Rows] = {}  # of steps that are captured, whose input is not made again
+        self._steps: list[Seen] = []  # of the turn that runs
+        self._run_step = self._runner._hidden
+        self._runner._hidden = self._watch  # type: ignore[method-assign]
         self._runner.model = self  # type: ignore[assignment]
         self._runner.builder = self  # type: ignore[assignment]
         engine._parts.runner = self  # type: ignore[assignment]
@@ -89,30 +103,45 @@ class Recorder:
     # -- the runner ----------------------------------------------------------------------------
 
     def launch(self, plan: StepPlan, live: Mapping[int, LiveRequest]) -> StepHandle:
+        self._steps.clear()
         handle = self._runner.launch(plan, live)
-        self._hidden = handle.forward.result().hidden
+        assert len(self._steps) == plan.steps
         self.plans.append(plan)
-        first = plan.row_ends - plan.num_rows
+        for entry, slot in enumerate(plan.slots.tolist()):
+            self.chunks.append((live[slot].request_id, int(plan.starts[entry]), int(plan.num_rows[entry])))
+        for number, step in enumerate(self._steps):
+            self._note_rows(plan, live, step)
+            if handle.draws is not None:
+                self._note_logits(plan, live, step, handle.draws, number)
+        return handle
+
+    def _watch(self, step: BuiltStep) -> torch.Tensor:
+        hidden = self._run_step(step)
         rows = self._inputs[self._key]
-        positions, alive = rows.positions.numpy().copy(), (rows.slot >= 0).numpy()
+        self._steps.append(Seen(hidden.clone(), rows.positions.numpy().copy(), (rows.slot >= 0).numpy().copy()))
+        return hidden
+
+    def _note_rows(self, plan: StepPlan, live: Mapping[int, LiveRequest], step: Seen) -> None:
+        first = plan.row_ends - plan.num_rows
         for entry, slot in enumerate(plan.slots.tolist()):
             trace, start = self.trace(live[slot].request_id), int(first[entry])
-            self.chunks.append((live[slot].request_id, int(plan.starts[entry]), int(plan.num_rows[entry])))
             for row in range(start, start + int(plan.num_rows[entry])):
-                if alive[row]:
-                    bits = self._hidden[row].contiguous().view(torch.uint8).numpy().tobytes()
-                    assert trace.hidden.setdefault(int(positions[row]), bits) == bits, "a row changed"
-        logits = None
-        if handle.draws is not None:  # before rules changed them
-            with torch.inference_mode():
-                logits = self.model.logits(self._hidden, torch.from_numpy(handle.draws.rows)).numpy()
-        for row, entry in enumerate(() if handle.draws is None else handle.draws.entries.tolist()):
-            if not alive[plan.row_ends[entry] - 1]:
+                if step.alive[row]:
+                    bits = step.hidden[row].contiguous().view(torch.uint8).numpy().tobytes()
+                    assert trace.hidden.setdefault(int(step.positions[row]), bits) == bits, "a row changed"
+
+    def _note_logits(
+        self, plan: StepPlan, live: Mapping[int, LiveRequest], step: Seen, draws: Draws, number: int
+    ) -> None:
+        """Logits before rules change them, of step ``number`` of a turn."""
+        with torch.inference_mode():
+            logits = self.model.logits(step.hidden, torch.from_numpy(draws.rows)).numpy()
+        for row, entry in enumerate(draws.entries.tolist()):
+            if not step.alive[plan.row_ends[entry] - 1]:
                 continue
-            trace, drawn = self.trace(live[int(plan.slots[entry])].request_id), int(plan.ends[entry])
-            known = trace.logits.setdefault(drawn, logits[row])
+            request, drawn = live[int(plan.slots[entry])].request_id, int(plan.ends[entry]) + number
+            known = self.trace(request).logits.setdefault(drawn, logits[row])
             np.testing.assert_array_equal(known, logits[row], err_msg="logits changed")
-        return handle
 
     # -- the builder ---------------------------------------------------------------------------
 

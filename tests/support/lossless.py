@@ -54,7 +54,8 @@ class Bench:
     """
 
     def __init__(self, path: Path | None, options: Mapping[str, Any] | None = None) -> None:
-        given = {**ROOMY, **(options or {})} | ({} if path is None else {"model.path": str(path)})
+        single = {"scheduler.turn_ms": 0}  # draws are watched step by step
+        given = {**ROOMY, **single, **(options or {})} | ({} if path is None else {"model.path": str(path)})
         self.llm = LLM(config=load_config(env={}, args=given))
         self.engine, self.parts = self.llm.engine, self.llm.engine._parts
         self.seen: dict[int, Seen] = {}

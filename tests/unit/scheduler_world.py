@@ -31,6 +31,7 @@ class Shape:
     depth: int = 1
     draft: int = 0
     running: int = 4
+    turn: int = 1
 
 
 @dataclass

@@ -15,6 +15,7 @@ from tandem.cache.pool import AccountingError
 from tandem.checkpoint.tiny import make_tiny
 from tandem.engine.request_state import RequestState
 from tandem.engine.transfer import params_of
+from tandem.engine.turns import Turns
 from tandem.errors import CapacityError, RequestError
 from tandem.sampling.params import SamplingParams
 
@@ -33,8 +34,10 @@ def other(tiny: Path) -> World:
 def exported(world: World, job: Job, steps: int, with_caches: bool) -> RequestState:
     """Run a job for some steps and take it out, through bytes."""
     request = world.add(job)
+    turns, world.parts.turns = world.parts.turns, Turns(0.0)
     for _ in range(steps):
         world.step()
+    world.parts.turns = turns
     state = world.engine.export_request(request, with_caches)
     # It stays, and going on does not change what was taken.
     before = state.to_bytes()

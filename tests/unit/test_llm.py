@@ -72,8 +72,9 @@ def test_a_stream_joins_to_the_result(llm: LLM) -> None:
     want = llm.generate("one two", DRAWN)[0]
     pieces = list(llm.stream("one two", DRAWN))
     assert "".join(piece.text for piece in pieces) == want.text
-    assert [len(piece.token_ids) for piece in pieces] == [1] * 12
-    assert [piece.output is None for piece in pieces] == [True] * 11 + [False]
+    assert len(pieces) > 2 and all(piece.token_ids for piece in pieces)
+    assert tuple(token for piece in pieces for token in piece.token_ids) == want.token_ids
+    assert [piece.output is None for piece in pieces] == [True] * (len(pieces) - 1) + [False]
     assert pieces[-1].output is not None and pieces[-1].output.token_ids == want.token_ids
 
 

@@ -289,7 +289,7 @@ def test_dropped_rows_write_compressed_keys_and_no_decoder_window(tiny: Path) ->
 @pytest.mark.parametrize(("steps", "length"), [(1, 18), (2, 36), (3, 43), (5, 45)])
 def test_a_request_moves(tiny: Path, narrow: World, masked: list[Trace], steps: int, length: int) -> None:
     """Exported before, inside and after the kept rows 33 to 42, it goes on to the same bits."""
-    source = World(tiny, {**COMPACT, "scheduler.max_chunk": 18})
+    source = World(tiny, {**COMPACT, "scheduler.max_chunk": 18, "scheduler.turn_ms": 0})
     request = source.add(asks()[0])
     for _ in range(steps):
         source.step()

@@ -101,7 +101,7 @@ class Episode:
         self.live: dict[int, Live] = {}
         self.flying: list[tuple[StepPlan, list[Live]]] = []
         self.to_come, self.uid = requests, 0
-        self.finished = self.preemptions = self.steps = self.full = 0
+        self.finished = self.preemptions = self.steps = self.full = self.turns = 0
 
     def run(self) -> None:
         scheduler = self.engine.scheduler
@@ -168,11 +168,11 @@ class Episode:
 
     def launch(self) -> bool:
         """Schedule a step and run it on the device; False if there is nothing to run."""
-        plan = self.engine.scheduler.schedule()
+        plan = self.schedule()
         if len(plan) and self.rng.random() < 0.05:
             self.put_back(plan)
             self.engine.scheduler.rollback(plan)
-            plan = self.engine.scheduler.schedule()
+            plan = self.schedule()
         self.put_back(plan)
         self.check_books()
         self.check_plan(plan)
@@ -185,6 +185,13 @@ class Episode:
         self.execute(plan)
         self.flying.append((plan, [self.live[slot] for slot in plan.slots.tolist()]))
         return True
+
+    def schedule(self) -> StepPlan:
+        most = int(self.rng.integers(1, self.shape.turn + 1)) if self.shape.turn > 1 else 1
+        plan = self.engine.scheduler.schedule(most)
+        assert plan.steps == 1 or 1 < plan.steps <= most and not self.flying and (plan.num_rows == 1).all()
+        self.turns += plan.steps > 1
+        return plan
 
     def put_back(self, plan: StepPlan) -> None:
         self.preemptions += len(plan.preempted)
@@ -201,18 +208,22 @@ class Episode:
             padded = np.concatenate([live.roles, np.zeros(shape.max_len + 1, dtype=np.uint8)])
             assert not (start and padded[start - 1] and padded[start]) and not (padded[end - 1] and padded[end])
             assert rows <= shape.chunk or padded[start:end].all()
-            assert end < live.prompt_len + live.max_tokens  # the last token is never computed
+            # The last token is never computed.
+            assert end + plan.steps - 1 < live.prompt_len + live.max_tokens
 
     def execute(self, plan: StepPlan) -> None:
         geometry, table = self.engine.tables.window.geometry, self.engine.table
         for i, slot in enumerate(plan.slots.tolist()):
             live, start, end = self.live[slot], int(plan.starts[i]), int(plan.ends[i])
-            self.device.write(slot, live.uid, start, end, start)
             lowest = min(start, live.committed - geometry.rollback) - geometry.window + 1
+            self.device.write(slot, live.uid, start, end, start)
             self.device.check_readable(slot, live.uid, end, max(0, lowest))
+            for row in range(end, end + plan.steps - 1):  # by what the device knows then, tables included
+                self.device.write(slot, live.uid, row, row + 1, row)
+                self.device.check_readable(slot, live.uid, row + 1, max(0, lowest))
             known, drawing = int(table.num_tokens[slot]), self.being_drawn(slot, int(plan.epochs[i]))
             assert plan.sample[i] == (end == known + drawing) and plan.from_device[i] == (end > known)
-            live.next_row = end
+            live.next_row = end + plan.steps - 1
 
     def being_drawn(self, slot: int, epoch: int) -> int:
         """Tokens that steps in flight draw for a request since it was last put back."""
@@ -222,14 +233,21 @@ class Episode:
         """Commit the oldest step; end what has come to its end; now and then take rows back."""
         plan, lives = self.flying.pop(0)
         table, scheduler = self.engine.table, self.engine.scheduler
-        tokens = [drawn_token(live.uid, int(end)) for live, end in zip(lives, plan.ends, strict=True)]
+        tokens = np.array(
+            [
+                [drawn_token(live.uid, int(end) + step) for step in range(plan.steps)]
+                for live, end in zip(lives, plan.ends, strict=True)
+            ]
+        )
+        # Up to its first end token, as the engine cuts them.
+        kept = np.where((tokens == EOS).any(axis=1), (tokens == EOS).argmax(axis=1) + 1, plan.steps)
         current = [self.live.get(slot) is live for slot, live in zip(plan.slots.tolist(), lives, strict=True)]
         valid = np.array(current) & (table.epoch[plan.slots] == plan.epochs)
-        appended = scheduler.commit(plan, tokens)
-        assert (appended == (valid & plan.sample)).all()
+        appended = scheduler.commit(plan, tokens, kept)
+        assert (appended == (valid & plan.sample) * kept).all()
         for i, slot in enumerate(plan.slots.tolist()):
             if valid[i]:
-                lives[i].committed = int(plan.ends[i])
+                lives[i].committed = int(plan.ends[i]) + (int(kept[i]) - 1 if plan.steps > 1 else 0)
             if not appended[i]:
                 continue
             output = table.output(slot).tolist()
@@ -271,20 +289,24 @@ SHAPES = {
     "one step ahead, roomy": Shape(depth=2, window_blocks=36),
     "one step ahead, full pools": Shape(depth=2, slots=6, running=5, main_blocks=11, window_blocks=14),
     "odd sizes": Shape(slots=7, running=3, block=6, window=5, window_block=3, main_blocks=8, budget=11, chunk=7),
+    "turns, roomy": Shape(window_blocks=40, turn=6),
+    "turns, full pool": Shape(slots=6, running=6, main_blocks=10, window_blocks=60, turn=4),
+    "turns, window pool is the limit": Shape(window_blocks=9, turn=5),
     "three steps ahead": Shape(depth=3, main_blocks=12, window_blocks=40),
 }
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_random_schedules_keep_every_promise(name):
-    shape, total = SHAPES[name], [0, 0, 0, 0]
+    shape, total = SHAPES[name], [0, 0, 0, 0, 0]
     for seed in range(12):
         episode = Episode(seed, shape, requests=14)
         episode.run()
-        counts = (episode.steps, episode.finished, episode.preemptions, episode.full)
+        counts = (episode.steps, episode.finished, episode.preemptions, episode.full, episode.turns)
         total = [a + b for a, b in zip(total, counts, strict=True)]
-    steps, finished, preemptions, full = total
-    assert steps > 300 and finished > 60
+    steps, finished, preemptions, full, turns = total
+    assert finished > 60 and steps > (200 if turns else 300)
+    assert (turns > 40) == (shape.turn > 1)
     if "roomy" in name:
         assert preemptions == 0  # main blocks for all, window blocks as WindowGeometry.pool_blocks says
     if shape.main_blocks < 13:

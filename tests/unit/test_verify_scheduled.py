@@ -51,8 +51,8 @@ def budgets(llm: LLM) -> list[tuple[int, int]]:
     scheduler = llm.engine._parts.scheduler
     real = scheduler.schedule
 
-    def schedule() -> Any:
-        plan = real()
+    def schedule(most_steps: int = 1) -> Any:
+        plan = real(most_steps)
         if plan.speculative:
             found.append((plan.speculative, plan.draft_rows))
         return plan
