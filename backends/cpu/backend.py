@@ -143,10 +143,11 @@ class CpuBackend(CanonicalCaches):
         """Work is done when a call returns."""
 
     def pack_weight(self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
-        """As stored; the Engram table stays mapped."""
+        """As stored, the output head with a screen for its kernel; the Engram table stays mapped."""
         from tandem.backends.cpu import weights
 
-        return weights.pack(self._arena, kind, weight, shape)
+        packed = weights.pack(self._arena, kind, weight, shape)
+        return packed if self._library is None else weights.screened(self._arena, packed)
 
     def unpack_weight(self, weight: PackedWeight) -> CanonicalWeight:
         """Exact stored bits."""

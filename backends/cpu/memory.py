@@ -58,8 +58,12 @@ class Arena:
 
     def copy(self, source: Tensor) -> Tensor:
         """A contiguous copy."""
-        region = self._take(source.numel() * source.element_size())
-        return torch.from_numpy(region).view(source.dtype).view(source.shape).copy_(source)
+        return self.empty(tuple(source.shape), source.dtype).copy_(source)
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """An uninitialised array."""
+        region = self._take(math.prod(shape) * dtype.itemsize)
+        return torch.from_numpy(region).view(dtype).view(shape)
 
     def _take(self, nbytes: int) -> npt.NDArray[np.uint8]:
         index = next((i for i, (region, used) in enumerate(self._open) if used + nbytes <= region.nbytes), None)

@@ -17,6 +17,7 @@ _KEYS = allows(fmt=["mxfp4"], layout=[CANONICAL], dim=range(QFormat.MXFP4.group,
 _EXPERTS = ("fp8_block32", "mxfp4")
 ALLOWS: dict[str, Allows] = {
     "linear": allows(x=["bf16", "mxfp8"], w=["bf16", "f32", *_EXPERTS], out=["bf16", "f32"], layout=[LAYOUT]),
+    "head_sample": allows(x=["bf16"], w=["bf16", "f32", *_EXPERTS], out=["f32"], layout=[LAYOUT]),
     "group_linear": allows(x=["mxfp8"], w=["bf16", *_EXPERTS], layout=[LAYOUT]),
     "grouped_linear": allows(x=["mxfp8"], w=["bf16", *_EXPERTS], layout=[LAYOUT]),
     "kv_load": _PAGED,

@@ -1,12 +1,16 @@
 """How the CPU backend holds weights: the stored codes and scales, which the kernels read as they are.
 
-Matrices are copied into memory of their own; the Engram table stays mapped from the file.
+Matrices are copied into memory of their own, the output head with a screen beside it (`screens.py`); the Engram table
+stays mapped from the file.
 """
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
+from tandem.backends.cpu import screens
 from tandem.backends.cpu.memory import Arena
 from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, WeightKind
 from tandem.errors import CheckpointError, LayoutError
@@ -49,8 +53,23 @@ def stored(op: str, weight: PackedWeight, layout: str = LAYOUT) -> CanonicalWeig
             why=f"its layout is '{weight.layout}', the op reads '{layout}'",
             fix="pack the canonical bits with pack_weight() of this backend",
         )
-    held: CanonicalWeight = weight.token
-    return held
+    held: CanonicalWeight | screens.Head = weight.token
+    return held.stored if isinstance(held, screens.Head) else held
+
+
+def screened(arena: Arena, head: PackedWeight) -> PackedWeight:
+    """A bf16 output head with its screen; any other weight as it is."""
+    fits = head.kind is WeightKind.HEAD and head.fmt is QFormat.BF16 and 0 < head.shape[1] <= screens.MOST_DEPTH
+    if not fits or not head.shape[0]:
+        return head
+    made = screens.make(arena, head.token.data)
+    return dataclasses.replace(head, token=screens.Head(head.token, made), nbytes=head.nbytes + made.nbytes)
+
+
+def screen(head: PackedWeight) -> screens.Screen | None:
+    """The screen of an output head that has one."""
+    held: CanonicalWeight | screens.Head = head.token
+    return held.screen if isinstance(held, screens.Head) else None
 
 
 def unpack(weight: PackedWeight) -> CanonicalWeight:

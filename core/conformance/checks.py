@@ -209,6 +209,8 @@ def _hints(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"width": data["width"] + 8}
     if data.get("filtered") is False:
         yield {"filtered": True}
+    if data.get("greedy") is True:
+        yield {"greedy": False}
 
 
 def _short(index: Tensor) -> str:

@@ -25,6 +25,7 @@ FORMATS: dict[str, dict[str, tuple[str, ...]]] = {
     "embed": {"w": ("bf16",)},
     "group_linear": {"x": ("mxfp8",), "w": ("fp8_block32",)},
     "grouped_linear": {"x": ("mxfp8",), "w": _EXPERTS},
+    "head_sample": {"x": ("bf16",), "w": _MATRIX},
     "index_scores": {"fmt": ("mxfp4",)},
     "index_scores_at": {"fmt": ("mxfp4",)},
     "kv_load": {"fmt": _QUANTISED},
@@ -59,7 +60,8 @@ def _source(op: str, attribute: str, data: dict[str, Any]) -> Any:
         batch: MoEBatch | None = data.get("batch")
         return batch.x if batch is not None else data.get("xq", data.get("x"))
     if attribute == "w":
-        return weights.w1 if op == "moe_block" else data.get("weight", data.get("table", data.get("w1")))
+        named = (data.get(name) for name in ("weight", "table", "w1", "head"))
+        return weights.w1 if op == "moe_block" else next(value for value in named if value is not None)
     if attribute == "shared_w":
         return weights.shared_w1
     if attribute == "out":

@@ -38,6 +38,7 @@ RETURNS: dict[str, dict[str, torch.dtype]] = {
     "hc_mix": {"pre": F32, "post": F32, "comb": F32},
     "hc_post": {"trunk": BF16},
     "hc_step": {"trunk": BF16, "x": BF16, "mix": F32},
+    "head_sample": {"token": I32},
     "index_scores": {"scores": BF16},
     "index_scores_at": {"scores": BF16},
     "kv_load": {"x": BF16},

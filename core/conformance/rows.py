@@ -43,6 +43,7 @@ ROW_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "hc_mix": ("trunk",),
     "hc_post": ("y", "trunk", "post", "comb"),
     "hc_step": ("y", "trunk", "mix"),
+    "head_sample": ("x", *_DRAWN[1:]),
     "index_query": ("x", "cos_sin"),
     "index_scores": ("q", "w", "row_slot", "lens"),
     "index_scores_at": ("q", "w", "row_slot", "entries"),

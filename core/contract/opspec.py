@@ -18,7 +18,7 @@ from typing import Any
 from tandem.contract import declared
 from tandem.errors import ContractError
 
-CONTRACT_VERSION = (1, 1)
+CONTRACT_VERSION = (1, 2)
 
 # SHA-256 of names, arguments, attributes and classes of all ops, by contract version.  A port was written against
 # a version: when a signature changes, raise CONTRACT_VERSION (the minor for an addition, the major for a changed

@@ -108,6 +108,7 @@ class WeightKind(enum.Enum):
     """What a weight is used for; a backend may lay out each kind differently."""
 
     LINEAR = "linear"  # [N, K]
+    HEAD = "head"  # [V, K], the output head; since contract 1.2
     GROUP = "group"  # [G, N, K], the grouped output projection
     EXPERTS = "experts"  # [E_local, N, K]
     EMBED = "embed"  # [V, H], rows are gathered

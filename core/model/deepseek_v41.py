@@ -70,7 +70,7 @@ class DeepseekV41:
         progress("embed")
         self.embedding = load.embedding("embed.weight")
         progress("head")
-        self.norm, self.head = load.vector("norm.weight"), load.linear("head")
+        self.norm, self.head = load.vector("norm.weight"), load.head("head")
         self.engrams = {layer: Engram(plan, load, text, layer) for layer in text.engram_layer_ids}
         self.engram_context = EngramContext(plan, text, vocabulary, caches) if self.engrams else None
         self.entries = [e for layer in range(text.num_hidden_layers) for e in self._layer(plan, load, layer, progress)]
@@ -126,6 +126,7 @@ class DeepseekV41:
         self._gather = plan.bind("gather_rows", "step")
         self._norm = plan.bind("rms_norm", "norm", quant=False)
         self._logits = plan.bind("linear", "head", x="bf16", out="f32", **weight_attrs(self.head))
+        self._draw = plan.bind("head_sample", "head", x="bf16", out="f32", **weight_attrs(self.head))
         self._entry_slots = plan.bind("aux.entry_slots", "step")
         self._window_slots = plan.bind("aux.window_slots", "step", window=text.sliding_window)
         self._visible = plan.bind("aux.visible", "step")
@@ -180,9 +181,30 @@ class DeepseekV41:
 
     def logits(self, hidden: Tensor, index: Tensor) -> Tensor:
         """Logits f32 [N, V] of the rows index int32 [N] (-1: a zero row) of hidden bf16 [T, H]."""
-        normed, _ = self._norm(self._gather(hidden, index), self.norm, self.eps, False)
-        result: Tensor = self._logits(normed, self.head, torch.float32)
+        result: Tensor = self._logits(self._normed(hidden, index), self.head, torch.float32)
         return result
+
+    def draw_tokens(
+        self,
+        hidden: Tensor,
+        index: Tensor,
+        temperature: Tensor,
+        top_p: Tensor,
+        top_k: Tensor,
+        seed: Tensor,
+        position: Tensor,
+        filtered: bool,
+        greedy: bool,
+        min_p: Tensor | None = None,
+    ) -> Tensor:
+        """Tokens int32 [N], -1 for none; see `tandem.model.registry.Model`."""
+        numbers = temperature, top_p, top_k, seed, position, filtered, greedy, min_p
+        token: Tensor = self._draw(self._normed(hidden, index), self.head, *numbers)
+        return token
+
+    def _normed(self, hidden: Tensor, index: Tensor) -> Tensor:
+        normed: Tensor = self._norm(self._gather(hidden, index), self.norm, self.eps, False)[0]
+        return normed
 
     def draft_block(
         self, anchors: Tensor, positions: Tensor, slots: Tensor, window_table: Tensor, window_first: Tensor

@@ -38,6 +38,26 @@ class Model(Protocol):
     def logits(self, hidden: Tensor, index: Tensor) -> Tensor:
         """Logits f32 [N, V] of chosen rows."""
 
+    def draw_tokens(
+        self,
+        hidden: Tensor,
+        index: Tensor,
+        temperature: Tensor,
+        top_p: Tensor,
+        top_k: Tensor,
+        seed: Tensor,
+        position: Tensor,
+        filtered: bool,
+        greedy: bool,
+        min_p: Tensor | None = None,
+    ) -> Tensor:
+        """Tokens int32 [N], -1 for none, that `sample` draws from the logits of chosen rows, which may never be made.
+
+        Args:
+            hidden, index: as in `logits`.
+            temperature, top_p, top_k, seed, position, filtered, greedy, min_p: as in the op `head_sample`.
+        """
+
     def draft_block(
         self, anchors: Tensor, positions: Tensor, slots: Tensor, window_table: Tensor, window_first: Tensor
     ) -> tuple[Tensor, Tensor]:

@@ -19,6 +19,7 @@ from tandem.errors import CheckpointError
 from tandem.model.config import TextConfig
 
 Tensor = torch.Tensor
+HEAD_SINCE = (1, 2)  # contract version
 
 
 class TensorSource(Protocol):
@@ -62,8 +63,11 @@ class WeightLoader:
 
     def linear(self, name: str) -> PackedWeight:
         """``name.weight`` as [N, K]: fp8 with ``name.scale`` where that exists, else bf16."""
-        weight = self._canonical(f"{name}.weight", f"{name}.scale", QFormat.FP8_BLOCK32)
-        return self._pack(WeightKind.LINEAR, weight, tuple(weight.data.shape), f"{name}.weight", f"{name}.scale")
+        return self._matrix(WeightKind.LINEAR, name)
+
+    def head(self, name: str) -> PackedWeight:
+        """As `linear`, of the kind that output heads have; a backend for an older contract knows none."""
+        return self._matrix(WeightKind.HEAD if self._backend.contract >= HEAD_SINCE else WeightKind.LINEAR, name)
 
     def grouped(self, name: str, groups: int) -> PackedWeight:
         """``name.weight`` [G*N, K] fp8 as [G, N, K], each group starting on a scale block."""
@@ -139,6 +143,10 @@ class WeightLoader:
         )
         base, scale = self.vector(f"{prefix}_base"), self.vector(f"{prefix}_scale")
         return HcWeights(fn, base, scale, text.rms_norm_eps, text.hc_eps, text.hc_sinkhorn_iters)
+
+    def _matrix(self, kind: WeightKind, name: str) -> PackedWeight:
+        weight = self._canonical(f"{name}.weight", f"{name}.scale", QFormat.FP8_BLOCK32)
+        return self._pack(kind, weight, tuple(weight.data.shape), f"{name}.weight", f"{name}.scale")
 
     def _canonical(self, name: str, scale_name: str, fmt: QFormat) -> CanonicalWeight:
         data = self._source.read(name)

@@ -60,10 +60,11 @@ TANDEM_INLINE Part load_part_of_step(const Item *p, int part) {
 }
 #endif
 
-// Values below 2^-126 count as zero, as the processor's bf16 instruction has it by itself.
+// Values below 2^-126 count as zero, as the processor's bf16 instruction has it by itself; that
+// they may have more bits than bf16 must not touch what lies beside them.
 TANDEM_INLINE Vec flush(const Vec &v) {
 #if defined(__AVX512BF16__)
-  return v;
+  return (Vec)((VecU32)v & 0xffff0000u);
 #else
   const VecU32 b = (VecU32)v;
   return (Vec)(b & (VecU32)((b & 0x7f800000u) != 0));

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tandem.conformance.compare import Array, Drawn, Exact, Ulps, same
-from tandem.conformance.derive.base import Check, View, derives
+from tandem.conformance.derive.base import Check, View, backward_dot, derives, exact_dot, forward_dot
 from tandem.conformance.formats import ulp
 
 WORD = 2**64
@@ -38,9 +38,16 @@ def log_softmax(d: Array) -> Array:
 
 
 class Row:
-    """The distribution of one row by the letter of the contract; not usable where nothing can be drawn."""
+    """The distribution of one row by the letter of the contract; not usable where nothing can be drawn.
 
-    def __init__(self, logits: Array, temperature: float, top_p: float, top_k: int, min_p: float = 0.0) -> None:
+    Args:
+        noise: share of its weight by which a token may be off, because its logit is.
+    """
+
+    def __init__(
+        self, logits: Array, temperature: float, top_p: float, top_k: int, min_p: float = 0.0, noise: float = 0.0
+    ) -> None:
+        self.noise = noise
         logits = logits.astype(np.float32)
         best = max(logits.tolist())
         self.usable = not np.isnan(logits).any() and math.isfinite(best)
@@ -81,7 +88,7 @@ class Row:
     def slack(self, edge: int, total: int) -> int:
         """The free places around an edge, as weight; none where every weight is exact."""
         step = float(ulp(np.array(edge / total), "f32"))
-        return math.ceil(EDGE_ULPS * step * total) if self.inexact else 0
+        return math.ceil((EDGE_ULPS * step + self.noise) * total) if self.inexact else 0
 
     def kept(self, count: int) -> list[int]:
         """Tokens left, best first."""
@@ -130,10 +137,15 @@ def _distance(got: Array, want: Array) -> float:
 
 def rows_of(v: View) -> list[Row]:
     """The rows of a call of an op that draws."""
-    none = np.zeros(len(v["logits"]))
+    return [Row(logits, *numbers) for logits, numbers in zip(v["logits"], numbers_of(v), strict=True)]
+
+
+def numbers_of(v: View) -> list[tuple[float, float, int, float]]:
+    """Temperature, top-p, top-k and min-p of each row."""
     columns = [v[name].tolist() for name in ("temperature", "top_p", "top_k")]
-    columns.append((v["min_p"] if v.raw.get("min_p") is not None else none).tolist())
-    return [Row(*numbers) for numbers in zip(v["logits"], *columns, strict=True)]
+    none = [0.0] * len(columns[0])
+    columns.append(v["min_p"].tolist() if v.raw.get("min_p") is not None else none)
+    return list(zip(*columns, strict=True))
 
 
 @derives("sample")
@@ -152,6 +164,29 @@ def sample(v: View, got: dict[str, Any]) -> dict[str, Check]:
         "logprob_raw": Ulps(np.array(raw), 4),
         "logprob": Ulps(np.array(processed), 4),
     }
+
+
+@derives("head_sample")
+def head_sample(v: View, got: dict[str, Any]) -> dict[str, Check]:
+    """Of logits in float64: what legal sums may move a token across is free, and nothing where every sum is exact."""
+    x, head = v["x"], v["head"]
+    logits = exact_dot(x, head)
+    exact = ((forward_dot(x, head) == logits) & (backward_dot(x, head) == logits)).all(axis=1, keepdims=True)
+    lost = np.where(exact, 0.0, x.shape[1] * 2.0**-24 * exact_dot(np.abs(x), np.abs(head)))
+    legal, drawn = [], []
+    places = zip(logits, lost, numbers_of(v), v["seed"].tolist(), v["position"].tolist(), strict=True)
+    for values, off, (temperature, *filters), seed, position in places:
+        greedy = temperature < 1e-5
+        noise = 0.0 if greedy else math.expm1(min(2.0 * float(np.nan_to_num(off).max()) / temperature, 1.0))
+        row = Row(values, temperature, *filters, noise=noise)
+        drawn.append(row.token(seed, position) if row.usable else -1)
+        if not row.usable:
+            legal.append(frozenset({-1}))
+        elif greedy and off.any():
+            legal.append(frozenset(np.flatnonzero(values + off >= (values - off).max()).tolist()))
+        else:
+            legal.append(row.tokens(seed, position))
+    return {"token": Drawn(np.array(drawn), tuple(legal))}
 
 
 @derives("process_logits")
