@@ -109,7 +109,7 @@ def _piece(
 
 def _logprobs(drawn: Drawn, first: int, tokens: Sequence[int], request: LiveRequest) -> list[TokenLogprob]:
     params, found = request.params, []
-    raw, processed = drawn.raw.result(), drawn.processed.result()
+    raw, processed = drawn.logprobs()
     for row, token in enumerate(tokens, first):
         found.append(
             TokenLogprob(
@@ -124,7 +124,7 @@ def _logprobs(drawn: Drawn, first: int, tokens: Sequence[int], request: LiveRequ
 
 
 def _prompt_logprobs(scored: Scored) -> list[TokenLogprob]:
-    raw = scored.drawn.raw.result()
+    raw, _ = scored.drawn.logprobs()
     count = scored.request.params.prompt_logprobs or 0
     return [
         TokenLogprob(token, float(raw[row]), None, _top(scored.drawn.top, row, count))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from tandem.contract.host_memory import HostArray
 from tandem.contract.plan import Plan
 from tandem.engine.captures import Captures
 from tandem.engine.draws import Draws
+from tandem.engine.plan import Int32
 from tandem.engine.step import StepBuilder
 from tandem.engine.step_rows import aligned
 from tandem.model.registry import Model
@@ -22,6 +23,14 @@ _INTS = ("rows", "slots", "base", "top_k")
 _FLOATS = ("temperature", "top_p", "min_p")
 _LONGS = ("seed", "position")
 _WORDS = len(_INTS) + len(_FLOATS) + 2 * len(_LONGS)
+
+
+class _Kind(NamedTuple):
+    """How many rows draw, and the hints for the ops that draw them."""
+
+    rows: int
+    filtered: bool
+    greedy: bool
 
 
 class PlainDraws:
@@ -38,9 +47,11 @@ class PlainDraws:
         backend = self._backend = plan.backend
         self._builder, self._sampler, self._accept = builder, sampler, plan.bind("aux.accept", "step")
         self.captures = Captures(backend, plan.graphs)
+        self._kind = _Kind(0, False, False)  # of the last draws
         self._memory = backend.empty((_WORDS * aligned(slots),), torch.int32)
-        self._sent = np.zeros(0, dtype=np.int32)  # what was copied there last
-        self._views: dict[int, dict[str, Tensor]] = {}
+        self._sent: Int32 = np.zeros(0, dtype=np.int32)  # what was copied there last
+        self._moving: list[Any] = []  # the parts of it that move on with a request
+        self._views: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}  # by rows: all words, and each array
         first, ones = np.arange(slots, dtype=np.int32), np.ones(slots, dtype=np.int32)
         self._first, self._ones, self._none = (backend.from_host(a) for a in (first, ones, ones - 1))
 
@@ -48,60 +59,64 @@ class PlainDraws:
         """What the requests drew, and how many tokens each: one.
 
         Args:
-            model: gives the logits.
+            model: draws.
             hidden: bf16 [T, H], with all rows that a step of its kind may have.
             draws: plain ones.
             repeats: whether ``hidden`` comes to the same address with every step of its kind.
         """
         self._send(draws)
-        token, raw, processed = self._draw(model, hidden, len(draws.rows), draws.inputs.numbers.filtered, repeats)
-        to_host = self._backend.to_host
-        drawn = Drawn(token, self._none[: len(token)], to_host(token), to_host(raw), to_host(processed))
-        return drawn, HostArray(draws.counts)
+        numbers = draws.inputs.numbers
+        self._kind = _Kind(len(draws.rows), numbers.filtered, numbers.greedy)
+        token = self._draw(model, hidden, repeats)
+        return Drawn(token, self._none[: len(token)], self._backend.to_host(token)), HostArray(draws.counts)
 
-    def run_on(self, model: Model, hidden: Tensor, draws: Draws, repeats: bool) -> HostFuture:
+    def run_on(self, model: Model, hidden: Tensor, repeats: bool) -> HostFuture:
         """The tokens, int32 [N], that the requests of the last `run` or `run_on` draw one position further.
 
         Args:
             model, hidden, repeats: as `run`.
-            draws: those that `run` was given.
         """
-        count = len(draws.rows)
-        places = _places(self._sent, count)
-        places["base"] += 1
-        places["position"] += 1
-        self._backend.from_host(self._sent, self._memory)
-        token, *_ = self._draw(model, hidden, count, draws.inputs.numbers.filtered, repeats)
-        return self._backend.to_host(token)
+        for array in self._moving:
+            array += 1
+        self._backend.from_host(self._sent, self._views[self._kind.rows][0])
+        return self._backend.to_host(self._draw(model, hidden, repeats))
 
-    def _draw(
-        self, model: Model, hidden: Tensor, count: int, filtered: bool, repeats: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens and their raw and processed logprobs, [count] each, drawn by the numbers that were sent."""
-        if count not in self._views:
-            self._views[count] = _places(self._memory, count)
-        sent = self._views[count]
+    def _draw(self, model: Model, hidden: Tensor, repeats: bool) -> Tensor:
+        """Tokens int32 [N], drawn by the numbers that were sent."""
+        count, filtered, greedy = self._kind
+        sent = self._views[count][1]
 
-        def draw() -> tuple[Tensor, Tensor, Tensor]:
+        def draw() -> Tensor:
             temperature, top_p, top_k, min_p, seed = (sent[name] for name in Numbers._fields)
-            numbers = SentNumbers(temperature, top_p, top_k, min_p, seed, filtered)
-            logits = model.logits(hidden, sent["rows"])
-            token, raw, processed = self._sampler.plain(logits, numbers, sent["position"])
+            rows, position = sent["rows"], sent["position"]
+            if captured:
+                own = temperature, top_p, top_k, seed, position, filtered, greedy, min_p
+                token = model.draw_tokens(hidden, rows, *own)
+            else:
+                numbers = SentNumbers(temperature, top_p, top_k, min_p, seed, filtered)
+                token, *_ = self._sampler.plain(model.logits(hidden, rows), numbers, position)
             first, ones, none = (array[:count] for array in (self._first, self._ones, self._none))
-            own = (self._builder.last_token, self._builder.length)
-            self._accept(token, none, first, ones, sent["base"], sent["slots"], *own)
-            return token, raw, processed
+            last_token, length = self._builder.last_token, self._builder.length
+            self._accept(token, none, first, ones, sent["base"], sent["slots"], last_token, length)
+            return token
 
-        return self.captures.run((count, filtered, hidden.data_ptr()), draw) if repeats else draw()
+        # Who watches calls, and so captures nothing, wants to see logits.
+        captured = repeats and self.captures.enabled
+        return self.captures.run((*self._kind, hidden.data_ptr()), draw) if captured else draw()
 
     def _send(self, draws: Draws) -> None:
         """Bring the numbers of the draws to the device, at the same addresses for as many draws."""
         count, inputs = len(draws.rows), draws.inputs
         values = {"rows": draws.rows, "slots": draws.slots, "base": draws.base, "position": inputs.position}
         self._sent = np.zeros(_WORDS * aligned(count), dtype=np.int32)
-        for name, place in _places(self._sent, count).items():
+        places = _places(self._sent, count)
+        for name, place in places.items():
             place[:] = values[name] if name in values else getattr(inputs.numbers, name)
-        self._backend.from_host(self._sent, self._memory)
+        self._moving = [places["base"], places["position"]]
+        if count not in self._views:
+            memory = self._memory[: self._sent.size]
+            self._views[count] = memory, _places(memory, count)
+        self._backend.from_host(self._sent, self._views[count][0])
 
 
 def _places(words: Any, count: int) -> dict[str, Any]:

@@ -231,7 +231,7 @@ class ModelRunner:
             start = time.perf_counter()
             hidden = self._hidden(step)
             forward_s += time.perf_counter() - start
-            tokens.append(self.plain.run_on(self.model, hidden, draws, self.graphs.repeats(step.key)))
+            tokens.append(self.plain.run_on(self.model, hidden, self.graphs.repeats(step.key)))
         drawn = replace(first.drawn, host_tokens=TurnCopy(tokens))
         emitted = HostArray(draws.counts * np.int32(handle.plan.steps))
         seconds = first.seconds + time.perf_counter() - started - forward_s

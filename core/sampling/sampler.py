@@ -12,6 +12,7 @@ import torch
 
 from tandem.contract.backend import HostFuture
 from tandem.contract.plan import Plan
+from tandem.ops._distribution import GREEDY_BELOW
 
 Tensor = torch.Tensor
 Array = npt.NDArray[Any]
@@ -31,6 +32,11 @@ class Numbers(NamedTuple):
     def filtered(self) -> bool:
         """Whether any row may lose a token: a hint for the ops, which saves a sort."""
         return bool((self.top_p < 1.0).any() or (self.top_k > 0).any() or (self.min_p > 0).any())
+
+    @property
+    def greedy(self) -> bool:
+        """Whether every row takes its likeliest token: a hint for the ops, which need not make all logits then."""
+        return bool((self.temperature < GREEDY_BELOW).all())
 
 
 class SentNumbers(NamedTuple):
@@ -84,17 +90,24 @@ class Drawn:
 
     Args:
         tokens, accepted: int32 [N] on the device; accepted is 1 where a draft was taken.
-        host_tokens, raw, processed: futures of tokens, raw and processed logprobs of these tokens.
+        host_tokens: future of the tokens.
+        raw, processed: futures of raw and processed logprobs of these tokens; None where nobody can ask for them.
         top, top_processed: futures of (ids, logprobs) [N, n] of the likeliest tokens; None where nobody asked.
     """
 
     tokens: Tensor
     accepted: Tensor
     host_tokens: HostFuture
-    raw: HostFuture
-    processed: HostFuture
+    raw: HostFuture | None = None
+    processed: HostFuture | None = None
     top: tuple[HostFuture, HostFuture] | None = field(default=None)
     top_processed: tuple[HostFuture, HostFuture] | None = field(default=None)
+
+    def logprobs(self) -> tuple[Array, Array]:
+        """Raw and processed logprobs of the tokens, f32 [N] each.  Waits for them."""
+        if self.raw is None or self.processed is None:
+            raise AssertionError("logprobs were asked for and not made")
+        return self.raw.result(), self.processed.result()
 
 
 class Sampler:

@@ -170,6 +170,9 @@ class Recorder:
     def logits(self, hidden: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         return self.model.logits(hidden, index)
 
+    def draw_tokens(self, *args: Any) -> torch.Tensor:
+        return self.model.draw_tokens(*args)
+
 
 def pad_step(step: StepInput, count: int) -> StepInput:
     """The step with ``count`` padding rows at its end."""
