@@ -40,9 +40,8 @@ def copy_in(array: Array, out: torch.Tensor | None) -> torch.Tensor:
 
     if out is None:
         return torch.from_numpy(np.array(array, order="C"))  # a copy
-    target = out[: len(array)] if array.ndim and len(array) < len(out) else out
-    target.numpy()[...] = array  # a step waits for it: torch's own copy takes several times as long to begin
-    return target
+    source = torch.from_numpy(np.ascontiguousarray(array))
+    return (out[: source.shape[0]] if source.dim() else out).copy_(source)
 
 
 def copy_out(tensor: torch.Tensor) -> HostArray:
