@@ -1,4 +1,4 @@
-"""Greedy tokens by the screen of the head: always those of `linear` and `sample`, whatever the head and the rows hold."""
+"""Greedy tokens by the screen of the head: always those of `linear` and `sample`, whatever head and rows hold."""
 
 from __future__ import annotations
 

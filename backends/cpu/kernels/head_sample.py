@@ -1,4 +1,4 @@
-"""`head_sample`: see csrc/cpu/ops/head_greedy.cpp; rows that are not greedy, and many rows, are multiplied and drawn."""
+"""`head_sample`: see csrc/cpu/ops/head_greedy.cpp; rows that are many or not all greedy are multiplied and drawn."""
 
 from __future__ import annotations
 
