@@ -20,7 +20,7 @@ from tandem.errors import LayoutError
 
 _OWN = Matrices("ascend", "ascend.pairs", scales)
 PLAIN, SCALED, HOST, GROUPS = _OWN.plain, _OWN.scaled, _OWN.host, "ascend.groups"
-_PRODUCTS = (WeightKind.LINEAR, WeightKind.GROUP, WeightKind.EXPERTS)
+_PRODUCTS = (WeightKind.LINEAR, WeightKind.HEAD, WeightKind.GROUP, WeightKind.EXPERTS)
 
 __all__ = ["GROUPS", "HOST", "PLAIN", "SCALED", "Scaled", "pack", "unpack", "unreadable"]
 

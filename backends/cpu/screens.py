@@ -1,6 +1,6 @@
-"""A copy of the output head in fp8, half of its bytes, by which the likeliest token is found: csrc/cpu/ops/head_greedy.cpp.
+"""A copy of the output head in fp8, half of its bytes, by which the likeliest token is found.
 
-What the copy may be wrong by is bounded row by row, as the comment there wants it.
+What it may be wrong by is bounded row by row, as the comment in csrc/cpu/ops/head_greedy.cpp wants it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What one call of an op must read and multiply at least.
 
-Weights count as stored bytes, of experts only those with rows; caches by the entries that are visible; activations
-once in and once out.  Products are 2*M*N*K.
+Weights count as stored bytes, of experts only those with rows, of an output head that has a screen the screen and its
+bounds where that suffices; caches by the entries that are visible; activations once in and once out.  Products are
+2*M*N*K.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 import torch
 
 from benchmarks.cpu.floors import stored_bytes
-from tandem.contract.types import HcWeights, KVCache, MoEBatch, MoEWeights, PackedWeight, QTensor, WeightKind
+from tandem.backends.cpu import weights
+from tandem.backends.cpu.kernels.head_sample import MOST_ROWS
+from tandem.contract.types import HcWeights, KVCache, MoEBatch, MoEWeights, PackedWeight, QFormat, QTensor, WeightKind
 
 Tensor = torch.Tensor
 GATHERED = (WeightKind.EMBED, WeightKind.ENGRAM)
@@ -95,7 +98,10 @@ def _weights(op: str, arguments: dict[str, Any], rows: int, distinct: int) -> tu
             nbytes += distinct * stored_bytes(weight.fmt, *shape[1:])
             flops += 2.0 * used * math.prod(shape[1:])
         else:
-            nbytes += stored_bytes(weight.fmt, *shape)
+            greedy = op == "head_sample" and arguments["greedy"] and rows <= MOST_ROWS
+            screened = greedy and weights.screen(weight) is not None
+            fmt = QFormat.FP8_BLOCK32 if screened else weight.fmt
+            nbytes += stored_bytes(fmt, *shape) + (4 * shape[0] if screened else 0)
             flops += 2.0 * rows * math.prod(shape)
     return nbytes, flops
 

@@ -20,6 +20,7 @@ Check = Callable[[Backend], None]
 
 SHAPES = {
     WeightKind.LINEAR: (72, 96),
+    WeightKind.HEAD: (72, 96),
     WeightKind.GROUP: (2, 64, 96),
     WeightKind.EXPERTS: (3, 40, 64),
     WeightKind.EMBED: (17, 40),
@@ -30,6 +31,8 @@ STORED = [
     (WeightKind.LINEAR, QFormat.BF16),
     (WeightKind.LINEAR, QFormat.F32),
     (WeightKind.LINEAR, QFormat.FP8_BLOCK32),
+    (WeightKind.HEAD, QFormat.BF16),
+    (WeightKind.HEAD, QFormat.FP8_BLOCK32),
     (WeightKind.GROUP, QFormat.FP8_BLOCK32),
     (WeightKind.EXPERTS, QFormat.MXFP4),
     (WeightKind.EXPERTS, QFormat.FP8_BLOCK32),

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from tandem.conformance.compare import host
-from tandem.conformance.derive.base import View
+from tandem.conformance.derive.base import View, exact_dot
 from tandem.conformance.derive.moe import choose
 from tandem.parity import edges
 from tandem.parity.edges import Edge
@@ -145,6 +146,11 @@ def choices(record: Record, call: Call, find: Find) -> list[Choice]:
         kind, edge = ("token", edges.drawn) if record.op == "sample" else ("draft", edges.drafted)
         tokens, logits = _singles(host(call.outputs["token"])), host(call.inputs["logits"])
         return [Choice(kind, tokens, logits, edge=lambda row, other: edge(call, row, other))]
+    if record.op == "head_sample":
+        logits = _product(call).outputs["y"]
+        made = Call(call.inputs | {"logits": logits}, call.outputs)
+        tokens = _singles(host(call.outputs["token"]))
+        return [Choice("token", tokens, host(logits), edge=lambda row, other: edges.drawn(made, row, other))]
     if record.op == "spec_verify":
         return _verified(call)
     if record.op == "aux.accept":
@@ -152,6 +158,13 @@ def choices(record: Record, call: Call, find: Find) -> list[Choice]:
         ones = np.arange(int(emitted.max(initial=0)) + 2)[None] == emitted[:, None]
         return [Choice("emitted", _singles(emitted), ones.astype(np.float64))]
     return []
+
+
+def _product(call: Call) -> Call:
+    """The product with the head that a call of `head_sample` draws from, which it does not give."""
+    inputs = {"x": call.inputs["x"], "weight": call.inputs["head"], "out_dtype": torch.float32}
+    view = View(inputs)
+    return Call(inputs, {"y": torch.from_numpy(exact_dot(view["x"], view["weight"])).to(torch.float32)})
 
 
 def _sets(rows: Iterable[Iterable[int]]) -> list[frozenset[int] | None]:
@@ -238,8 +251,8 @@ def score_noise(record: Record, call: Call, find: Find) -> Array:
     rows = len(next(iter(call.outputs.values())))
     if record.op in ("moe_route", "moe_block"):
         return route(View(call.inputs)).floor
-    if record.op == "linear":
-        return noise("linear", call, "y")
+    if record.op in ("linear", "head_sample"):
+        return noise("linear", call if record.op == "linear" else _product(call), "y")
     path = "scores" if record.op == "topk_index" else "logits"
     place: tuple[Record, Call] | None = (record, call)
     for _ in range(8):  # through ops that only move or pick scores

@@ -12,7 +12,7 @@ from tandem.parity.values import leaves
 Tensor = torch.Tensor
 # Ops whose outputs are choices.  Their records are kept whatever the budget.
 DECISIONS = frozenset(
-    {"moe_route", "topk_index", "sample", "top_logprobs", "draft_sample", "spec_verify", "aux.accept"}
+    {"moe_route", "topk_index", "sample", "head_sample", "top_logprobs", "draft_sample", "spec_verify", "aux.accept"}
 )
 
 
@@ -23,7 +23,7 @@ def margin(op: str, host: dict[str, Any], gate: Tensor | None) -> float:
         host: arguments on the host.
         gate: f32 [E, H] of a routing call.
     Returns:
-        Infinity for ops that decide nothing, or where everything is chosen.
+        Infinity for ops that decide nothing, where everything is chosen, and where the scores are no argument.
     """
     if op in ("sample", "draft_sample", "spec_verify"):
         return _gap(host["logits"], 1)

@@ -90,9 +90,9 @@ def test_other_sources_drop_the_claim(sample: type) -> None:
 
 
 def test_another_contract_drops_the_claim(sample: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CONTRACT_VERSION", (1, 3))
+    assert "the contract (1.2, now 1.3)" in standing(sample).why
     monkeypatch.setattr(module, "CONTRACT_VERSION", (1, 2))
-    assert "the contract (1.1, now 1.2)" in standing(sample).why
-    monkeypatch.setattr(module, "CONTRACT_VERSION", (1, 1))
     monkeypatch.setattr(module, "table_signature", lambda: "other")
     assert (standing(sample).level, "the op table" in standing(sample).why) == ("unverified", True)
 

@@ -226,6 +226,20 @@ def test_special_weights(backend: CpuBackend) -> None:
         assert torch.isnan(y[:, 7]).all() and int(torch.isnan(y).sum()) == rows
 
 
+@pytest.mark.parametrize("rows", [1, 2, 6, 7])
+def test_an_element_that_a_scale_makes_too_small_touches_no_other(
+    backend: CpuBackend, rows: int, kernels: None
+) -> None:
+    """Times 2^-60 every second element is below 2^-126, with bits that bf16 has no room for."""
+    ones, scales = torch.full((40, 160), 0x38, dtype=torch.uint8), torch.full((2, 5), 67, dtype=torch.uint8)
+    held = CanonicalWeight(ones, scales, FP8)
+    packed = backend.pack_weight(WeightKind.LINEAR, held, (40, 160))
+    x = torch.ones((rows, 160), dtype=torch.bfloat16)
+    x[:, 1::2] = 1.9921875 * 2.0**-68
+    y = backend.implementation("linear")(x, packed, torch.float32)
+    assert (y == 80 * 2.0**-60).all()
+
+
 @pytest.mark.parametrize("code", [228, 255])
 def test_large_scales_are_refused(backend: CpuBackend, code: int) -> None:
     held, _ = weight(FP4, 40, 160)

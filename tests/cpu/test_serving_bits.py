@@ -18,6 +18,7 @@ from tandem.contract.cases import Draw, materialise
 from tandem.contract.opspec import OP_TABLE
 from tandem.contract.plan import Plan
 from tandem.contract.types import QFormat, WeightKind
+from tandem.ops.head_sample import numbers
 from tandem.ops.sample import normal_logits
 from tandem.ops.spec_verify import verify_arguments
 
@@ -28,7 +29,7 @@ OPS = (
     *("moe_route", "moe_dispatch", "moe_combine", "gather_rows", "scatter_rows", "aux.take", "aux.commit"),
     *("aux.step_inputs", "aux.accept", "aux.verify_rows", "aux.draft_commit", "aux.draft_rows", "adjust_logits"),
     *("penalize_logits", "process_logits", "mask_logits", "sample", "top_logprobs", "spec_verify", "draft_sample"),
-    "draft_heads",
+    *("draft_heads", "head_sample"),
 )
 DRAWING = ("sample", "process_logits", "draft_sample", "spec_verify")
 
@@ -77,6 +78,14 @@ def headed(rows: int) -> dict[str, Any]:
     return given | matrices | {"proj": draw.f32(336, scale=0.2), "temperature": 1.5}
 
 
+def greedy(rows: int) -> dict[str, Any]:
+    """A head whose tokens the threads share; one row is zero, so that it takes the whole head."""
+    draw = Draw(7)
+    given = {"x": draw.bf16(rows, 72), "head": draw.weight(WeightKind.HEAD, QFormat.BF16, VOCAB, 72)}
+    given["x"][rows // 2] = 0.0
+    return given | numbers(7, rows, greedy=True)
+
+
 def calls(op: str) -> Iterator[dict[str, Any]]:
     """Every conformance case, and larger rows."""
     yield from (case.build(0) for case in OP_TABLE[op].cases)
@@ -86,6 +95,8 @@ def calls(op: str) -> Iterator[dict[str, Any]]:
         yield from ({"values": sampled("sample", 9)["logits"], "n": n} for n in (1, 20, 3000))
     if op in ("moe_route", "draft_heads"):
         yield (routed if op == "moe_route" else headed)(70)
+    if op == "head_sample":
+        yield from (greedy(rows) for rows in (3, 9))
 
 
 @pytest.fixture(scope="module")

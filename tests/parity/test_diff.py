@@ -101,6 +101,24 @@ def test_a_flip_over_a_wide_margin_is_a_defect_of_its_op(tmp_path: Path) -> None
     assert outcome.flip == flip
 
 
+def test_a_token_drawn_without_logits_is_a_decision(tmp_path: Path) -> None:
+    """Its scores are the products with the head, made again: 8 and 7 in row 0, which is a margin of 1."""
+    given = head().inputs
+    numbers = {name: value for name, value in drawn(torch.zeros(3, 4)).inputs.items() if name != "logits"}
+    right = run("head_sample", {"x": given["x"], "head": given["weight"], **numbers, "greedy": True})
+    assert right.outputs["token"].tolist() == [0, 2, 0]
+    wrong = Call(right.inputs, {"token": torch.tensor([1, 2, 0], dtype=torch.int32)})
+    record = Record(5, 0, 5, "head_sample", "head", None, 3)
+    one, other = write(tmp_path / "a", [(record, right)]), write(tmp_path / "b", [(record, wrong)], backend="two")
+    found = diff(Side(one), Side(other))
+    outcome = verdict(found, one.path)
+    assert (outcome.status, outcome.op, outcome.side) == ("FAIL", "head_sample", "two")
+    (flip,) = found.flips
+    assert (flip.kind, flip.row, flip.gone, flip.came, flip.margin) == ("token", 0, (0,), (1,), 1.0)
+    assert flip.verdict == "defect" and flip.units > 1e5 and found.divergent == 0
+    assert found.decided == {"token": (3, 1)}
+
+
 def test_a_flip_that_no_recorded_op_explains(tmp_path: Path) -> None:
     """The tokens are right for the logits of each side, and the logits came from somewhere else."""
     logits = head().outputs["y"]

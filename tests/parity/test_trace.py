@@ -138,7 +138,7 @@ def test_another_major_contract_is_refused_word_for_word(tmp_path: Path) -> None
     with pytest.raises(TraceError) as caught:
         write(tmp_path / "t", two_calls(), contract=[2, 3])
     assert str(caught.value) == (
-        f"a trace of contract 2.3 cannot be read under contract 1.1. Where: {tmp_path / 't' / 'header.json'}. "
+        f"a trace of contract 2.3 cannot be read under contract 1.2. Where: {tmp_path / 't' / 'header.json'}. "
         "Why: the major versions differ, so the same bits may mean something else. "
         "Fix: record it again with a version of Tandem that has the same major."
     )

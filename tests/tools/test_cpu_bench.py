@@ -16,9 +16,20 @@ from benchmarks.cpu.goals import Goal, goals
 from benchmarks.cpu.meter import OpRow
 from benchmarks.cpu.page import MEMORY, render
 from benchmarks.cpu.settings import Settings, quick
+from tandem.backends.cpu.backend import CpuBackend
 from tandem.checkpoint.inventory import tensor_inventory
-from tandem.contract.types import CANONICAL, CacheKind, KVCache, KVLayout, PackedWeight, QFormat, WeightKind
+from tandem.contract.types import (
+    CANONICAL,
+    CacheKind,
+    CanonicalWeight,
+    KVCache,
+    KVLayout,
+    PackedWeight,
+    QFormat,
+    WeightKind,
+)
 from tandem.model.config import ModelConfig
+from tandem.ops.head_sample import numbers
 
 # One layer without compressed keys: every matrix can be counted by hand.
 SMALL: dict[str, Any] = {
@@ -141,6 +152,18 @@ def test_cost_of_experts_counts_those_with_rows() -> None:
     nbytes, flops = cost_of("grouped_linear", arguments, y, 0)
     assert nbytes == 3 * 64 * 2 + 3 * 32 * 2 + 2 * 32 * (32 + 2)
     assert flops == 2 * 3 * 32 * 64
+
+
+def test_cost_of_greedy_tokens_is_that_of_the_screen() -> None:
+    """A byte an element, one a block of 32 x 32, four a row; of many rows, and of others than greedy, the head's."""
+    data = torch.zeros(64, 96, dtype=torch.bfloat16)
+    head = CpuBackend(True).pack_weight(WeightKind.HEAD, CanonicalWeight(data, None, QFormat.BF16), (64, 96))
+    screen, whole = 64 * 96 + 2 * 3 + 64 * 4, 64 * 96 * 2
+    for rows, greedy, read in ((1, True, screen), (16, True, screen), (17, True, whole), (1, False, whole)):
+        arguments = {"x": torch.zeros(rows, 96, dtype=torch.bfloat16), "head": head, **numbers(0, rows, greedy)}
+        given = rows * (96 * 2 + 3 * 4 + 2 * 8)
+        cost = cost_of("head_sample", arguments, torch.zeros(rows, dtype=torch.int32), 0)
+        assert cost == (read + given + 4 * rows, 2 * rows * 64 * 96)
 
 
 def test_cost_of_attention_counts_visible_entries_once() -> None:

@@ -24,7 +24,7 @@ from tools.kernels.workloads import PHASES, Maker, Phase, Workload, workloads
 DECODE, PREFILL = PHASES[0], PHASES[-1]
 INTS = (torch.int32, torch.int64)
 # Ops whose parts are workloads of their own.
-COMPOSED = {"moe_block", "moe_experts"}
+COMPOSED = {"moe_block", "moe_experts", "head_sample"}
 
 
 def find(name: str) -> Workload:

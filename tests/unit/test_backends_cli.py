@@ -51,15 +51,15 @@ def found(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> dict[str, Any]:
 
 
 def test_states_origins_and_versions(found: dict[str, Any]) -> None:
-    assert (found["contract"], found["table"]) == ("1.1", "frozen")
+    assert (found["contract"], found["table"]) == ("1.2", "frozen")
     entries = found["backends"]
     states = {name: (entry["state"], entry["contract"], entry["from"]) for name, entry in entries.items()}
     assert states == {
-        "cpu": ("opens", "1.1", "tandem"),
-        "cuda": ("absent", "1.1", "tandem"),
-        "ascend": ("absent", "1.1", "tandem"),
-        "partial": ("opens", "1.1", "entry point"),
-        "stuck": ("cannot open", "1.1", "entry point"),
+        "cpu": ("opens", "1.2", "tandem"),
+        "cuda": ("absent", "1.2", "tandem"),
+        "ascend": ("absent", "1.2", "tandem"),
+        "partial": ("opens", "1.2", "entry point"),
+        "stuck": ("cannot open", "1.2", "entry point"),
         "gone": ("failed", "unknown", "entry point"),
     }
     assert "OSError: the toy is in use" in entries["stuck"]["reason"]
@@ -126,8 +126,8 @@ def test_for_people(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     register(monkeypatch, partial=Partial, gone="nothing to import")
     assert main(["backends"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("contract 1.1, op table frozen\n")
-    head = "partial  opens, contract 1.1, from entry point (package_of_partial:BACKEND)"
+    assert text.startswith("contract 1.2, op table frozen\n")
+    head = "partial  opens, contract 1.2, from entry point (package_of_partial:BACKEND)"
     assert f"\n{head}\n  a toy on the desk\n" in text
     assert "\n  | Traceback (most recent call last):" in text
     assert "  claims: batch-invariant, graphs; native kernels\n" in text

@@ -194,10 +194,10 @@ def test_older_contract(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_op_declared_newer_than_the_backend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """An op gets its version where it is declared; the default is the first contract."""
     monkeypatch.setattr(opspec, "OP_TABLE", dict(OP_TABLE))
-    monkeypatch.setattr(opspec, "CONTRACT_VERSION", (1, 2))
-    opspec.op("later", classes={"y": "X"}, since=(1, 2))(lambda x: x)
+    monkeypatch.setattr(opspec, "CONTRACT_VERSION", (1, 3))
+    opspec.op("later", classes={"y": "X"}, since=(1, 3))(lambda x: x)
     opspec.op("first", classes={"y": "X"})(lambda x: x)
-    with pytest.raises(ContractError, match=r"core needs >= 1\.2 .* Why: op 'later' since 1\.2\. Fix:"):
+    with pytest.raises(ContractError, match=r"core needs >= 1\.3 .* Why: op 'later' since 1\.3\. Fix:"):
         registry.open_backend("toy")
 
 

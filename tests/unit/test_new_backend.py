@@ -46,7 +46,7 @@ def test_what_it_writes(package: Path) -> None:
     assert sum(len(text.splitlines()) for text in found.values()) <= 300
     assert not [name for name, text in found.items() if re.search(r"@[A-Z_]+@", text)]
     assert 'sample_toy = "tandem_sample_toy.backend:SampleToyBackend"' in found["pyproject.toml"]
-    assert "contract 1.1" in found["README.md"] and "CONTRACT = (1, 1)" in found[f"{module}/backend.py"]
+    assert "contract 1.2" in found["README.md"] and "CONTRACT = (1, 2)" in found[f"{module}/backend.py"]
 
 
 def test_one_install_command_everywhere(
@@ -148,7 +148,7 @@ def test_it_generates_by_name(python: Path, tiny: Path, tmp_path: Path) -> None:
     assert len(result["token_ids"]) == 4
     listed = json.loads(run(str(python), "-m", "tandem.cli.main", "backends", "--json", folder=tmp_path))
     entry = listed["backends"][NAME]
-    assert (entry["state"], entry["from"], entry["contract"]) == ("opens", "tandem-sample-toy", "1.1")
+    assert (entry["state"], entry["from"], entry["contract"]) == ("opens", "tandem-sample-toy", "1.2")
     assert entry["level"] == "L0", entry["level_why"]  # the table came along in the wheel
     kinds = {op: column[NAME]["kind"] for op, column in listed["matrix"].items()}
     assert kinds.pop(OP) == "native" and set(kinds.values()) == {"composite"}

@@ -203,7 +203,7 @@ def test_a_probe_that_raises_is_kept_with_its_traceback(install: Install) -> Non
     install(toy=Raising)
     found = probe_all()["toy"]
     assert found.probe.reason == "its probe failed: RuntimeError: the driver answered 42"
-    assert (found.state, found.contract) == ("failed", (1, 1)) and "in probe" in found.trace
+    assert (found.state, found.contract) == ("failed", (1, 2)) and "in probe" in found.trace
 
 
 def test_automatic_selection_names_registrations_that_failed(install: Install) -> None:
@@ -221,7 +221,7 @@ def test_automatic_selection_names_registrations_that_failed(install: Install) -
 
 
 def test_what_is_registered_must_be_a_backend_class(install: Install) -> None:
-    install(number=int, nameless=type("Nameless", (Backend,), {"contract": (1, 1)}))
+    install(number=int, nameless=type("Nameless", (Backend,), {"contract": (1, 2)}))
     reasons = {name: found.probe.reason for name, found in probe_all().items() if found.failed}
     assert set(reasons) == {"number", "nameless"}
     assert "'int'> is no subclass of tandem.contract.backend.Backend" in reasons["number"]
@@ -229,7 +229,7 @@ def test_what_is_registered_must_be_a_backend_class(install: Install) -> None:
 
 
 def test_opening_an_incomplete_class_names_what_it_lacks(install: Install) -> None:
-    members: dict[str, Any] = {"name": "half", "contract": (1, 1), "close": lambda self: None}
+    members: dict[str, Any] = {"name": "half", "contract": (1, 2), "close": lambda self: None}
     members["open"] = classmethod(lambda cls, device_id, options: cls())
     members["probe"] = classmethod(lambda cls: Probe(True, "there"))
     install(half=type("Half", (Backend,), members))
@@ -279,7 +279,7 @@ def test_the_registry_imports_no_torch() -> None:
     assert done.stdout == "['ascend', 'cpu', 'cuda']\n[]\n"
 
 
-FITTING = [((1, 1), True), ((1, 7), True), ((1, 0), False), ((0, 9), False), ((2, 1), False)]
+FITTING = [((1, 2), True), ((1, 7), True), ((1, 1), False), ((0, 9), False), ((2, 2), False)]
 
 
 @pytest.mark.parametrize(("version", "accepted"), FITTING)

@@ -36,7 +36,7 @@ def test_the_error_word_for_word() -> None:
             def frobnicate(self) -> None: ...
 
     assert str(caught.value) == (
-        "class 'Toy' does not fit the surface of contract 1.1. Where: toys.Toy. "
+        "class 'Toy' does not fit the surface of contract 1.2. Where: toys.Toy. "
         "Why: 'close' takes (self, force), the surface has (self); "
         "unknown public name 'implementaton' (did you mean 'implementation'?); unknown public name 'frobnicate'. "
         "Fix: take the names and parameters of tandem.contract.backend.Backend; begin your own names with '_'."

@@ -1,4 +1,4 @@
-"""`head_sample`: see csrc/cpu/ops/head_greedy.cpp; rows that are not greedy, and many rows, are multiplied and drawn."""
+"""`head_sample`: see csrc/cpu/ops/head_greedy.cpp; rows that are many or not all greedy are multiplied and drawn."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import torch
 
 from tandem.backends.cpu import native, temporary, weights
 from tandem.backends.cpu.kernels import _products
+from tandem.backends.cpu.kernels._shapes import require
 from tandem.backends.cpu.kernels.linear import linear
 from tandem.backends.cpu.kernels.sample import sample
 from tandem.backends.cpu.screens import Screen
 from tandem.contract.types import PackedWeight
 
 Tensor = torch.Tensor
-MOST_ROWS = 16  # csrc/cpu/ops/head_greedy.cpp
+MOST_ROWS = 16  # csrc/cpu/ops/head_greedy.cpp, where it says why
 
 
 def head_sample(
@@ -30,6 +31,8 @@ def head_sample(
     min_p: Tensor | None = None,
 ) -> Tensor:
     """See core/ops/head_sample.py."""
+    numbers = temperature, top_p, top_k, seed, position, min_p
+    require("head_sample", *((array, (x.shape[0],)) for array in numbers))
     screen = weights.screen(head)
     if greedy and screen is not None and x.shape[0] <= MOST_ROWS:
         return _likeliest(x, head, screen)

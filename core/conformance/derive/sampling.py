@@ -175,10 +175,11 @@ def head_sample(v: View, got: dict[str, Any]) -> dict[str, Check]:
     lost = np.where(exact, 0.0, x.shape[1] * 2.0**-24 * exact_dot(np.abs(x), np.abs(head)))
     legal, drawn = [], []
     places = zip(logits, lost, numbers_of(v), v["seed"].tolist(), v["position"].tolist(), strict=True)
-    for values, off, (temperature, *filters), seed, position in places:
+    for values, off, numbers, seed, position in places:
+        temperature = numbers[0]
         greedy = temperature < 1e-5
         noise = 0.0 if greedy else math.expm1(min(2.0 * float(np.nan_to_num(off).max()) / temperature, 1.0))
-        row = Row(values, temperature, *filters, noise=noise)
+        row = Row(values, *numbers, noise)
         drawn.append(row.token(seed, position) if row.usable else -1)
         if not row.usable:
             legal.append(frozenset({-1}))

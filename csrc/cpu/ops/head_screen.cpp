@@ -42,7 +42,7 @@ struct Norms {
   float bound(int64_t K) const {
     const double lost = static_cast<double>(K) * kUnit;
     const double sums = (lost / (1.0 - lost) + 0x1p-20) * (own.norm() + theirs.norm());
-    const double bound = (apart.norm() + sums) * (1.0 + 0x1p-20) + 0x1p-100;
+    const double bound = (apart.norm() + sums + 0x1p-100) * (1.0 + 0x1p-20);
     return bound <= 0x1p127 ? static_cast<float>(bound) : __builtin_inff();
   }
 };

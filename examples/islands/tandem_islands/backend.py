@@ -26,7 +26,7 @@ from tandem_islands import layouts
 from tandem_islands.faults import Faults
 from tandem_islands.space import DEVICE, Copy, Space, each
 
-CONTRACT = (1, 1)  # (major, minor) of the contract this was written against
+CONTRACT = (1, 2)  # (major, minor) of the contract this was written against
 ISLANDS = 2
 
 
