@@ -25,7 +25,7 @@ FORMATS: dict[str, dict[str, tuple[str, ...]]] = {
     "embed": {"w": ("bf16",)},
     "group_linear": {"x": ("mxfp8",), "w": ("fp8_block32",)},
     "grouped_linear": {"x": ("mxfp8",), "w": _EXPERTS},
-    "head_sample": {"x": ("bf16",), "w": _MATRIX},
+    "head_sample": {"x": ("bf16",), "w": ("bf16", "fp8_block32")},
     "index_scores": {"fmt": ("mxfp4",)},
     "index_scores_at": {"fmt": ("mxfp4",)},
     "kv_load": {"fmt": _QUANTISED},

@@ -6,7 +6,7 @@ filtered (host hint), greedy (host hint: True only if every row is), min_p[N] f3
 
 Composite of `linear`, into f32, and the token of `sample`, in one call because nobody else reads the logits: who finds
 the largest one without making them all may.
-Reads x bf16 [N, H] and a bf16, f32, fp8_block32 or mxfp4 head [V, H], V below 2^24; the other arguments as `sample`
+Reads x bf16 [N, H] and a bf16 or fp8_block32 head [V, H], V below 2^24; the other arguments as `sample`
 does, and
   greedy, a host hint: True only if every row is greedy.  It changes no bit.
 Writes nothing.  Returns token int32 [N], -1 where a logit of the row is NaN or none is finite at the maximum.
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from tandem.contract.cases import FEW_ROWS, ROWS, Draw, WeightInput
+from tandem.contract.cases import FEW_ROWS, Draw, WeightInput
 from tandem.contract.opspec import case, op
 from tandem.contract.types import CanonicalWeight, PackedWeight, QFormat, WeightKind
 
@@ -63,8 +63,8 @@ def numbers(seed: int, rows: int, greedy: bool, filtered: bool = False) -> dict[
     warm = torch.where(turn % 3 == 1, 0.0, 0.5 + 0.25 * (turn % 5))
     return {
         "temperature": torch.zeros(rows) if greedy else warm,
-        "top_p": torch.where(turn % 2 == 0, 0.9, 1.0) if filtered else torch.ones(rows),
-        "top_k": torch.where(turn % 4 == 2, 20, -1).to(torch.int32) if filtered else turn.to(torch.int32) * 0 - 1,
+        "top_p": torch.where((turn % 2 == 0) & filtered, 0.9, 1.0),
+        "top_k": torch.where((turn % 4 == 2) & filtered, 9, -1).to(torch.int32),
         "seed": torch.full((rows,), seed * 7919 - 5, dtype=torch.int64),
         "position": turn * 131 + seed,
         "filtered": filtered,
@@ -87,18 +87,15 @@ def _exact(seed: int, rows: int, fmt: QFormat, vocab: int = 20, depth: int = 32)
     """Small numbers on a grid: every sum is exact in f32, whatever its order, and what is drawn is known."""
     draw = Draw(seed)
     x = (draw.i32(-4, 5, rows, depth) / 4).to(torch.bfloat16)
-    if fmt.group:
-        head = draw.weight(WeightKind.HEAD, fmt, vocab, depth)
-        head.weight.scale.fill_(125)
-        if fmt is QFormat.FP8_BLOCK32:
-            head.weight.data.bitwise_and_(0x8F).bitwise_or_(0x30)  # 0.5 to 1.875
-        return {"x": x, "head": head}
-    values = draw.i32(-8, 9, vocab, depth) / 16
-    weight = CanonicalWeight(values.to(torch.float32 if fmt is QFormat.F32 else torch.bfloat16), None, fmt)
-    return {"x": x, "head": WeightInput(WeightKind.HEAD, weight, (vocab, depth))}
+    if fmt is QFormat.BF16:
+        return {"x": x, "head": bf16_head(draw.i32(-8, 9, vocab, depth) / 16)}
+    head = draw.weight(WeightKind.HEAD, fmt, vocab, depth)
+    head.weight.scale.fill_(125)
+    head.weight.data.bitwise_and_(0x8F).bitwise_or_(0x30)  # 0.5 to 1.875
+    return {"x": x, "head": head}
 
 
-@case("head_sample", "greedy", ROWS)
+@case("head_sample", "greedy", FEW_ROWS)
 def _greedy(seed: int, rows: int) -> dict[str, Any]:
     return _normal(seed, rows)
 
@@ -110,13 +107,14 @@ def _mixed(seed: int, rows: int) -> dict[str, Any]:
 
 def _claimed(seed: int, fmt: QFormat, filtered: bool, greedy: bool, min_p: bool) -> dict[str, Any]:
     given = _exact(seed, 7, fmt) | numbers(seed, 7, greedy, filtered)
-    # With min-p somewhere, a call without filters has greedy rows there; where it is given and 0, nothing is filtered.
+    # The hint allows a min-p above 0 only where rows are filtered, or all are greedy.
     share = torch.arange(7) % 3 * (0.02 if filtered or greedy else 0.0)
     return given | ({"min_p": share} if min_p else {})
 
 
+_FLAGS = (False, True)
 for _fmt, _filtered, _greedy_rows, _min_p in itertools.product(
-    (QFormat.BF16, QFormat.F32, QFormat.FP8_BLOCK32, QFormat.MXFP4), (False, True), (False, True), (False, True)
+    (QFormat.BF16, QFormat.FP8_BLOCK32), _FLAGS, _FLAGS, _FLAGS
 ):
     _name = [_fmt.value, "greedy" if _greedy_rows else "drawn"]
     _name += ["filtered"] * _filtered + ["min_p"] * _min_p
@@ -128,13 +126,13 @@ for _fmt, _filtered, _greedy_rows, _min_p in itertools.product(
 @case("head_sample", "many-tokens")
 def _many(seed: int) -> dict[str, Any]:
     """Tokens of more than one tile."""
-    return _normal(seed, 3, 1100, 6)
+    return _normal(seed, 3, 1030, 3)
 
 
 @case("head_sample", "many-terms")
 def _deep(seed: int) -> dict[str, Any]:
     """A depth of more than one tile, a vocabulary of a few tokens."""
-    return _normal(seed, 2, 5, 2100)
+    return _normal(seed, 1, 2, 2060)
 
 
 @case("head_sample", "one-token")
@@ -142,11 +140,11 @@ def _narrow(seed: int) -> dict[str, Any]:
     return _normal(seed, 5, 1, 1)
 
 
-@case("head_sample", "ties", FEW_ROWS)
-def _ties(seed: int, rows: int) -> dict[str, Any]:
+@case("head_sample", "ties")
+def _ties(seed: int) -> dict[str, Any]:
     """Every row of the head occurs three times, far apart: the lowest id is the answer."""
-    given = _exact(seed, rows, QFormat.BF16, 15)
-    return given | {"head": bf16_head(given["head"].weight.data.repeat(3, 1))} | numbers(seed, rows, greedy=True)
+    given = _exact(seed, 9, QFormat.BF16, 15)
+    return given | {"head": bf16_head(given["head"].weight.data.repeat(3, 1))} | numbers(seed, 9, greedy=True)
 
 
 @case("head_sample", "all-tokens-equal")

@@ -21,10 +21,12 @@ from tandem.backends.cpu.backend import CpuBackend
 from tandem.conformance.claims import attributes
 from tandem.conformance.memory import written
 from tandem.conformance.stage import Stage
+from tandem.contract.cases import Draw
 from tandem.contract.opspec import OP_TABLE
 from tandem.contract.plan import Plan
-from tandem.contract.types import WeightKind
+from tandem.contract.types import CanonicalWeight, WeightKind
 from tandem.errors import OpUnsupported
+from tandem.ops.head_sample import numbers
 
 COMPILER, SYSTEM = compiler_for("aarch64"), "/usr/aarch64-linux-gnu"
 EMULATOR = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
@@ -86,3 +88,16 @@ def test_products(fmt: Any, rows: int, plan: Plan, built: tuple[list[str], Path]
     x, _ = activations(backend, rows, 4128)
     calls = listen(lambda: backend.implementation("linear")(x, packed, torch.float32))
     assert calls[0].outputs and differences(calls, *built, tmp_path) == []
+
+
+def test_greedy_tokens(plan: Plan, built: tuple[list[str], Path], tmp_path: Path) -> None:
+    """The screen, its bounds, and tokens of rows that it serves and of one that takes the whole head."""
+    draw = Draw(3)
+    head, x = CanonicalWeight(draw.bf16(1301, 96), None, BF16), draw.bf16(9, 96)
+    x[4] = 0.0
+    packed = plan.backend.pack_weight(WeightKind.HEAD, head, (1301, 96))
+    function = plan.bind("head_sample", "emulated NEON")
+    calls = listen(lambda: plan.backend.pack_weight(WeightKind.HEAD, head, (1301, 96)))
+    calls += listen(lambda: function(x, packed, **numbers(3, 9, greedy=True)))
+    assert [call.name for call in calls] == ["head_screen", "head_greedy"] and len(calls[0].outputs) >= 3
+    assert differences(calls, *built, tmp_path) == []

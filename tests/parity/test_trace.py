@@ -92,7 +92,7 @@ def test_inputs_of_every_op_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_records_and_outputs_come_back(tmp_path: Path) -> None:
     trace = write(tmp_path / "t", two_calls(), seed=7)
-    assert trace.header["seed"] == 7 and trace.header["contract"] == [1, 1]
+    assert trace.header["seed"] == 7 and trace.header["contract"] == [1, 2]
     assert [item for item, _ in two_calls()] == trace.records
     assert trace.records[0].attrs == {"x": "bf16", "shape": (40, 96)}
     loaded = trace.load(trace.records[1])
