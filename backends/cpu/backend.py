@@ -143,7 +143,7 @@ class CpuBackend(CanonicalCaches):
         """Work is done when a call returns."""
 
     def pack_weight(self, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
-        """As stored, the output head with a screen for its kernel; the Engram table stays mapped."""
+        """As stored, the output head with a screen for its kernel; tables whose rows are gathered stay mapped."""
         from tandem.backends.cpu import weights
 
         packed = weights.pack(self._arena, kind, weight, shape)

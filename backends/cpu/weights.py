@@ -1,7 +1,7 @@
 """How the CPU backend holds weights: the stored codes and scales, which the kernels read as they are.
 
-Matrices are copied into memory of their own, the output head with a screen beside it (`screens.py`); the Engram table
-stays mapped from the file.
+Matrices are copied into memory of their own, the output head with a screen beside it (`screens.py`).  Tables of which a
+step gathers single rows, Engram's and the embedding, stay mapped from the file: the system keeps what is read of them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from tandem.errors import CheckpointError, LayoutError
 
 Tensor = torch.Tensor
 LAYOUT, MAPPED = "cpu.stored", "cpu.mapped"
+GATHERED = (WeightKind.ENGRAM, WeightKind.EMBED)
 MOST_SCALE = 227  # 2^100
 
 
 def pack(arena: Arena, kind: WeightKind, weight: CanonicalWeight, shape: tuple[int, ...]) -> PackedWeight:
-    """Canonical weight -> PackedWeight of this backend, copied into the arena, Engram tables excepted.
+    """Canonical weight -> PackedWeight of this backend, copied into the arena unless its rows are gathered.
 
     Raises:
         CheckpointError: a scale is NaN or above 2^100.
@@ -29,14 +30,17 @@ def pack(arena: Arena, kind: WeightKind, weight: CanonicalWeight, shape: tuple[i
     data, scale = weight.data, weight.scale
     if scale is not None:
         scale = scale.view(torch.uint8)
-    if kind is not WeightKind.ENGRAM:
+    if kind in GATHERED:
+        data = data.contiguous()
+    else:
         data = arena.copy(data)
         scale = None if scale is None else arena.copy(scale)
+    if kind is not WeightKind.ENGRAM:
         _check_scales(scale, weight.fmt, shape)
     if weight.fmt not in (QFormat.BF16, QFormat.F32):
         data = data.view(torch.uint8)
     nbytes = data.numel() * data.element_size() + (0 if scale is None else scale.numel())
-    layout = MAPPED if kind is WeightKind.ENGRAM else LAYOUT
+    layout = MAPPED if kind in GATHERED else LAYOUT
     return PackedWeight(kind, weight.fmt, shape, layout, CanonicalWeight(data, scale, weight.fmt), nbytes)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.cpu.floors import stored_bytes
+from benchmarks.cpu.floors import screen_bytes, stored_bytes
 from tandem.backends.cpu import weights
 from tandem.backends.cpu.kernels.head_sample import MOST_ROWS
-from tandem.contract.types import HcWeights, KVCache, MoEBatch, MoEWeights, PackedWeight, QFormat, QTensor, WeightKind
+from tandem.contract.types import HcWeights, KVCache, MoEBatch, MoEWeights, PackedWeight, QTensor, WeightKind
 
 Tensor = torch.Tensor
 GATHERED = (WeightKind.EMBED, WeightKind.ENGRAM)
@@ -100,8 +100,7 @@ def _weights(op: str, arguments: dict[str, Any], rows: int, distinct: int) -> tu
         else:
             greedy = op == "head_sample" and arguments["greedy"] and rows <= MOST_ROWS
             screened = greedy and weights.screen(weight) is not None
-            fmt = QFormat.FP8_BLOCK32 if screened else weight.fmt
-            nbytes += stored_bytes(fmt, *shape) + (4 * shape[0] if screened else 0)
+            nbytes += screen_bytes(*shape) if screened else stored_bytes(weight.fmt, *shape)
             flops += 2.0 * rows * math.prod(shape)
     return nbytes, flops
 

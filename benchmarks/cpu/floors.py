@@ -1,6 +1,7 @@
 """The least that a step or a prompt can cost: bytes that must be read, products that must be computed.
 
-Bytes are counted as stored in the checkpoint and as the canonical cache layouts have them, whatever a backend holds.
+Bytes are counted as stored in the checkpoint and as the canonical cache layouts have them, whatever a backend holds;
+but few greedy rows need no more of a bf16 output head than its screen (`head_sample`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tandem.backends.cpu.kernels.head_sample import MOST_ROWS
 from tandem.checkpoint.inventory import TensorGroup, TensorSpec, tensor_inventory
 from tandem.contract.types import QFormat
 from tandem.model.config import ModelConfig, TextConfig
@@ -70,12 +72,25 @@ def decode_bytes(config: ModelConfig, batch: int, context: int, experts: Sequenc
     used = sum(count * _expert_bytes(specs, layer) for layer, count in enumerate(experts))
     rows = len(text.engram_layer_ids) * (text.engram_max_ngram_size - 1) * text.engram_n_heads
     return DecodeBytes(
-        dense=float(sum(spec.nbytes for spec in specs if _dense(spec))),
+        dense=float(sum(spec.nbytes for spec in specs if _dense(spec))) - _unread(specs, batch),
         experts=float(used),
         cache=batch * cache_read_bytes(text, context),
         engram=batch * rows * stored_bytes(QFormat.MXFP8, text.engram_head_dim),
         embedding=batch * stored_bytes(QFormat.BF16, text.hidden_size),
     )
+
+
+def _unread(specs: Sequence[TensorSpec], rows: int) -> float:
+    """Bytes of the output head that greedy rows leave out."""
+    head = next(spec for spec in specs if spec.name == "head.weight")
+    if rows > MOST_ROWS or head.nbytes != 2 * head.params:
+        return 0.0
+    return head.nbytes - screen_bytes(*head.shape)
+
+
+def screen_bytes(vocab: int, depth: int) -> float:
+    """Bytes of an output head's screen, with its bounds."""
+    return stored_bytes(QFormat.FP8_BLOCK32, vocab, depth) + 4 * vocab
 
 
 def _dense(spec: TensorSpec) -> bool:

@@ -59,7 +59,7 @@ def memory(model: Path, settings: Settings) -> dict[str, Any]:
         loading, loaded = status_bytes("VmHWM"), resident()
         tables, watch = touch_tables(llm), Watch(llm)
         serve(watch)
-        mapped, served = mapped_bytes(model), (watch.peak, watch.private)
+        served = watch.peak, watch.private
         burst(watch)
         caches, packed = cache_bytes(llm), int(llm._assembly.model.packed_bytes)
     finally:
@@ -68,11 +68,11 @@ def memory(model: Path, settings: Settings) -> dict[str, Any]:
         "weight_bytes": stored_bytes(model),
         "held_bytes": packed - tables,
         "cache_bytes": caches,
-        "table_bytes": mapped,
+        "table_bytes": tables,
         "baseline_bytes": base,
         "loading_bytes": loading - base,
         "loaded_bytes": loaded["private"] - before["private"],
-        "peak_bytes": max(loading, served[0] - mapped) - base,
+        "peak_bytes": max(loading, served[0] - tables) - base,
         "private_bytes": max(loaded["private"], served[1]) - before["private"],
         "burst_bytes": max(loaded["private"], watch.private) - before["private"],
     }
@@ -131,20 +131,6 @@ def cache_bytes(llm: Any) -> int:
 def resident() -> dict[str, int]:
     """Resident bytes of this process by kind."""
     return {kind: sum(map(status_bytes, names)) for kind, names in KINDS.items()}
-
-
-def mapped_bytes(folder: Path) -> int:
-    """Resident bytes that are pages of files in a folder; what a process wrote to there is its own and not counted."""
-    found, inside, prefix = 0, False, str(folder.resolve()) + "/"
-    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
-        name, _, value = line.partition(":")
-        if "-" in name.partition(" ")[0]:  # the head of a mapping: addresses, flags, its file
-            inside = prefix in line
-        elif inside and name == "Rss":
-            found += int(value.split()[0]) * 1024
-        elif inside and name == "Anonymous":
-            found -= int(value.split()[0]) * 1024
-    return found
 
 
 def reset_peak() -> None:

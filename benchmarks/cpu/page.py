@@ -30,9 +30,10 @@ HEAD = """# Performance of the CPU backend
 Written by `python -m benchmarks.cpu`; only `{folder}/history.md` is kept by hand.  Figures are medians, the range over
 rounds in brackets.  A *floor* is the least time that the machine allows: bytes that must be read at the stream
 bandwidth, or products at the measured fp32 GEMM peak, whichever is more.  Weights count as stored bytes (fp4 17/32,
-fp8 1 + 1/1024, bf16 2 bytes), of experts only those that the step routes to.  What fits into the caches, as `nano`
-does, can be faster than its floor; and so can products, by twice, where the processor multiplies bf16: the goals are in
-fp32 peaks, and the kernels use bf16 products, which are exact for these formats.
+fp8 1 + 1/1024, bf16 2 bytes), of experts only those that the step routes to, of the bf16 head its screen up to 16
+greedy rows (`head_sample`, half of the bytes).  What fits into the caches, as `nano` does, can be faster than its
+floor; and so can products, by twice, where the processor multiplies bf16: the goals are in fp32 peaks, and the kernels
+use bf16 products, which are exact for these formats.
 
 The bandwidth of a shared machine changes within minutes.  So a buffer in huge pages is read directly before and after
 each round (256 MiB, the best of three passes), and the mean of the two is the bandwidth of that round: the column
@@ -210,12 +211,13 @@ def _memory(row: dict[str, Any]) -> str:
     text = (
         "Resident memory in MB while 8 requests decode and a prompt of 512 tokens joins them, over what imports take.  "
         "Private memory is told apart from pages of files, which the system drops at will: of the checkpoint while it "
-        "is loaded, of libraries' code, and of Engram tables, which stay mapped and are in no growth.\n\n"
+        "is loaded, of libraries' code, of the embedding, which stays mapped, and of Engram tables, which stay so too "
+        "and are in no growth.\n\n"
     )
     wanted, whole = derive.memory_ratio(found), derive.memory_ratio(found, "peak_bytes")
     burst = derive.memory_ratio(found, "burst_bytes")
     ratios = (
-        f"Over weights and caches: private {wanted:.2f}, with libraries' code {whole:.2f}, private with 8 prompts at "
+        f"Over weights and caches: private {wanted:.2f}, with pages of files {whole:.2f}, private with 8 prompts at "
     )
     ratios += f"once {burst:.2f}."
     return f"{text}{table(tuple(MEMORY.values()), [values])}\n{ratios}\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -65,28 +63,6 @@ def test_large_tensors_come_first_and_no_page_stays(tiny: Path, monkeypatch: pyt
         modules = [".".join(name.split(".")[:2]) for name in (before, after) if name.startswith("layers.")]
         assert len(set(modules)) < 2 or "engram" in before + after
     assert events[-1] == ""
-
-
-@pytest.fixture
-def pages(tmp_path: Path) -> Iterator[mmap.mmap]:
-    """Ten pages of a file."""
-    path = tmp_path / "table"
-    path.write_bytes(b"\1" * (10 * mmap.PAGESIZE))
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as mapped,
-    ):
-        yield mapped
-
-
-def test_pages_of_files_are_told_from_what_was_written(pages: mmap.mmap, tmp_path: Path) -> None:
-    assert sum(pages[page * mmap.PAGESIZE] for page in range(10)) == 10
-    assert memory.mapped_bytes(tmp_path) == 10 * mmap.PAGESIZE
-    assert memory.mapped_bytes(tmp_path.parent / "another") == 0
-    pages[3 * mmap.PAGESIZE] = 5  # a page of this process now
-    assert memory.mapped_bytes(tmp_path) == 9 * mmap.PAGESIZE
-    pages.madvise(mmap.MADV_DONTNEED)
-    assert memory.mapped_bytes(tmp_path) == 0
 
 
 def test_peaks_of_steps_are_told_apart(tmp_path: Path) -> None:

@@ -78,9 +78,9 @@ def test_uniform_routing() -> None:
 
 
 def test_decode_bytes_by_hand() -> None:
-    """head 64x32 bf16, final norm; hyper-connections [8, 64] f32 twice; norms; sink; fp8 matrices; router."""
+    """The screen of the head 64x32, or of many rows its bf16, final norm; hyper-connections [8, 64] f32 twice; norms; sink; fp8 matrices; router."""
     parts = floors.decode_bytes(small(), batch=2, context=3, experts=[3.0])
-    head = 64 * 32 * 2 + 32 * 2
+    head = 64 * 32 + 2 + 64 * 4 + 32 * 2  # codes, two scales, bounds
     hyper = 2 * (8 * 64 * 4 + 8 * 4 + 3 * 4)
     norms = 2 * (32 * 2) + 32 * 2 + 32 * 2  # of two sub-layers, of q, of kv
     sink = 2 * 4
@@ -88,6 +88,8 @@ def test_decode_bytes_by_hand() -> None:
     fp8 = (1024 + 1) + (2048 + 2) + (1024 + 1) + (2048 + 2) + (1024 + 1) + 3 * (1024 + 1)
     router = 4 * 32 * 2 + 4 * 4
     assert parts.dense == head + hyper + norms + sink + fp8 + router
+    many = floors.decode_bytes(small(), batch=17, context=3, experts=[3.0])
+    assert many.dense - parts.dense == 64 * 32 * 2 - (64 * 32 + 2 + 64 * 4)
     assert parts.experts == 3 * 3 * (512 + 32)  # three of them, three matrices each, 32 rows of 16 + 1 bytes
     assert parts.cache == 2 * 3 * (32 + 1)
     assert parts.embedding == 2 * 32 * 2

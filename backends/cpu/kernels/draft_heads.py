@@ -25,7 +25,7 @@ def draft_heads(
 ) -> tuple[Tensor, Tensor]:
     """See core/ops/draft_heads.py."""
     (rows, vocab), width, rank = base.shape, hidden.shape[1], head.shape[1]
-    matrices = _matrix(embedding), _matrix(head)
+    matrices = _matrix(embedding, weights.MAPPED), _matrix(head, weights.LAYOUT)
     require("draft_heads", *((matrix, (vocab, rank)) for matrix in matrices), (proj, (width + rank,)))
     require("draft_heads", (hidden, (rows, width)), (previous, (rows,)))
     (line, apart), (features, step) = rows_of(base), rows_of(hidden)
@@ -37,7 +37,7 @@ def draft_heads(
     return logits, confidence
 
 
-def _matrix(weight: PackedWeight) -> Tensor:
+def _matrix(weight: PackedWeight, layout: str) -> Tensor:
     if weight.fmt is not QFormat.BF16:
         raise LayoutError(
             "'draft_heads' got a weight that it does not read",
@@ -45,7 +45,7 @@ def _matrix(weight: PackedWeight) -> Tensor:
             why=f"its format is {weight.fmt.value}, the op reads bf16",
             fix="store the weights of the Markov head in bf16",
         )
-    return weights.stored("draft_heads", weight).data
+    return weights.stored("draft_heads", weight, layout).data
 
 
 OPS: dict[str, Any] = {"draft_heads": draft_heads}

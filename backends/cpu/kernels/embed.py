@@ -17,7 +17,7 @@ def embed(
     ids: Tensor, table: PackedWeight, override: Tensor | None = None, override_index: Tensor | None = None
 ) -> Tensor:
     """See core/ops/embed.py."""
-    data, scale, fmt = weights.stored("embed", table)
+    data, scale, fmt = weights.stored("embed", table, weights.MAPPED)
     rows, (words, width) = ids.shape[0], table.shape
     if override is None or override_index is None:
         override = override_index = None
