@@ -78,7 +78,8 @@ def test_uniform_routing() -> None:
 
 
 def test_decode_bytes_by_hand() -> None:
-    """The screen of the head 64x32, or of many rows its bf16, final norm; hyper-connections [8, 64] f32 twice; norms; sink; fp8 matrices; router."""
+    """The screen of the head 64x32, for many rows the head; final norm; hyper-connections [8, 64] f32 twice; norms;
+    sink; fp8 matrices; router."""
     parts = floors.decode_bytes(small(), batch=2, context=3, experts=[3.0])
     head = 64 * 32 + 2 + 64 * 4 + 32 * 2  # codes, two scales, bounds
     hyper = 2 * (8 * 64 * 4 + 8 * 4 + 3 * 4)
