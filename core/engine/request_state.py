@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 STATE_VERSION = 2
 READABLE = (1, 2)  # 1 has no min_p, no priority, no salt and no rules
-CONTRACT = (1, 1)  # the contract whose canonical cache layouts the device arrays follow
+CONTRACT = (1, 2)  # the contract whose canonical cache layouts the device arrays follow
 DIGEST_BYTES = 32
 PAST_KINDS = ("raw", "processed", "top_ids", "top", "top_processed_ids", "top_processed")
 DEVICE_KINDS = ("main", "index", "window", "compressor", "ngram", "draft")

@@ -162,7 +162,8 @@ CAUGHT = [
     pytest.param("blocks are taken in ascending order", "cache-bytes", "came back otherwise"),
     pytest.param("every draft is taken", "drafts", "1 drafts, request", marks=SLOW),
     pytest.param("coupled drafts are refused by law", "coupled", "coupled drafts, request", marks=SLOW),
-    pytest.param("the row decides what is verified", "rejection", "alone, with drafts", marks=SLOW),
+    # Which of the two runs comes out otherwise first depends on tokens, and so on the last place of logits.
+    pytest.param("the row decides what is verified", "rejection", "(alone|small chunks), with drafts", marks=SLOW),
     pytest.param("NaN logits count as 0", "bad-logits", "ended with length", marks=SLOW),
     pytest.param("weights of drafts are lost in transfer", "moved-drafts", "moved with drafts", marks=SLOW),
     pytest.param("tokens of steps in flight are not seen", "overlap", "two steps in flight, request", marks=SLOW),

@@ -131,16 +131,16 @@ def test_without_native_kernels_there_is_no_clock() -> None:
 
 
 class Scripted:
-    """An engine whose steps run the rows and give the tokens that a script says."""
+    """An engine whose calls run the rows, give the tokens and take the steps (default: one) that a script says."""
 
-    def __init__(self, *script: tuple[int, int]) -> None:
-        self.stats = SimpleNamespace(rows=0, tokens=0)
+    def __init__(self, *script: tuple[int, ...]) -> None:
+        self.stats = SimpleNamespace(rows=0, tokens=0, steps=0)
         self.vocab_size, self.asked, self._script = 1000, [], list(script)
         self.engine = self  # it stands for the LLM too
 
     @property
     def left(self) -> int:
-        """Steps that were not taken."""
+        """Calls that were not made."""
         return len(self._script)
 
     def submit(self, ids: list[int], params: Any) -> None:
@@ -148,10 +148,11 @@ class Scripted:
         self.asked.append(params.max_tokens)
 
     def step(self) -> None:
-        """The next step of the script."""
-        rows, tokens = self._script.pop(0)
+        """The next call of the script."""
+        rows, tokens, *steps = self._script.pop(0)
         self.stats.rows += rows
         self.stats.tokens += tokens
+        self.stats.steps += sum(steps) or 1
 
 
 def test_a_round_begins_when_all_requests_decode() -> None:
@@ -160,8 +161,15 @@ def test_a_round_begins_when_all_requests_decode() -> None:
     runs.start(engine, 3, 2, seed=0)
     assert engine.left == 2
     assert set(engine.asked) == {2 + runs.spare(3)} and len(engine.asked) == 3
-    runs.together(engine, 3, 2)
+    assert runs.together(engine, 3, 2)[1] == 2
     assert engine.left == 0
+
+
+def test_a_round_ends_with_a_turn() -> None:
+    """Five steps are wanted; the second turn of four takes it to eight, and all of them count."""
+    engine: Any = Scripted((12, 12, 4), (12, 12, 4), (3, 3))
+    seconds, ran = runs.together(engine, 3, 5)
+    assert (ran, engine.left) == (8, 1) and seconds > 0
 
 
 def test_a_round_in_which_a_request_ended_is_refused() -> None:
