@@ -59,9 +59,14 @@ class WindowGeometry:
         return 2 * (self.max_draft + 1)
 
     @property
+    def most_rows(self) -> int:
+        """Rows of a request that may be scheduled and not yet committed."""
+        return self.steps_in_flight * self.longest_chunk
+
+    @property
     def columns(self) -> int:
         """Width of the window table (NW): no two positions in use at once share an entry."""
-        return self.pages(self.steps_in_flight * self.longest_chunk)
+        return self.pages(self.most_rows)
 
     def pages(self, rows: int) -> int:
         """Most blocks a request can hold while ``rows`` rows are scheduled and not yet committed."""

@@ -244,7 +244,8 @@ class Scheduler:
         slots, table = step.decodes, self._table
         if step.slots or not len(slots) or self._in_flight or self._limits.draft_tokens or table.ruled[slots].any():
             return 1
-        steps = min(most, int((table.limit[slots] - table.num_tokens[slots]).min()))
+        left = int((table.limit[slots] - table.num_tokens[slots]).min())
+        steps = min(most, left, self._tables.window.geometry.most_rows)
         return steps if self._space.grow_all(slots, table.num_computed[slots] + steps) else 1
 
     def _place_one_by_one(self, step: StepDraft, slots: Int32) -> Int32:

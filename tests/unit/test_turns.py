@@ -128,6 +128,18 @@ def test_a_single_step_where_blocks_are_few() -> None:
     assert engine.scheduler.schedule(4).steps == 1 and engine.pools.main.num_free == 0
 
 
+def test_a_turn_is_no_longer_than_the_window_table_is_wide() -> None:
+    """Steps of two rows, one at a time: the table has entries for two rows that are not committed, and no more."""
+    engine = SmallEngine(Shape(block=4, budget=2, chunk=2))
+    slot = engine.add(2, max_tokens=30)
+    engine.step()
+    for _ in range(8):
+        plan = engine.scheduler.schedule(8)
+        assert plan.steps == engine.tables.window.geometry.most_rows == 2
+        engine.scheduler.commit(plan, [[7, 8]], [2])
+    assert engine.table.num_tokens[slot] == 2 + 1 + 16
+
+
 # -- engines ---------------------------------------------------------------------------------------
 
 
@@ -184,6 +196,17 @@ def test_turns_give_what_single_steps_give(tiny: Path, gap: int, options: dict[s
     assert not gap or len({output.finish_reason for output in found}) == 2
     if "cache.num_blocks" in options:
         assert sum(output.preemptions for output in found)
+
+
+@pytest.mark.parametrize(("rows", "window"), [(3, 1), (2, 4), (1, 4)])
+def test_steps_of_few_rows(tiny: Path, rows: int, window: int) -> None:
+    """Turns of more rows than a step has: the window table must be wide enough for them."""
+    options = {"scheduler.max_tokens_per_step": rows, "scheduler.max_chunk": 1, "scheduler.max_slots": 1}
+    options |= {"cache.window_block": window}
+    job = Job(tokens(3, 3), SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True))
+    want, _ = run(open_engine(tiny, 0, **options), [job])
+    found, _ = run(open_engine(tiny, ALWAYS, **options), [job])
+    assert outcomes(found) == outcomes(want)
 
 
 def test_requests_with_rules_end_turns_and_get_what_they_asked_for(tiny: Path) -> None:
