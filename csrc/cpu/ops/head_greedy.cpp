@@ -67,8 +67,8 @@ struct Screened {
 
   // The first token of those whose logit is surely the largest; -1 where the screen does not serve.
   int64_t surest() const {
-    float best[kParts];
-    bool good[kParts];
+    float best[kParts] = {};
+    bool good[kParts] = {};
     line.each_part(2, [&](int64_t part) {
       Register most = all_lanes(-__builtin_inff());
       RegisterI32 bad = {};
