@@ -20,7 +20,6 @@ from tandem.backends.cpu.kernels.head_sample import MOST_ROWS
 from tandem.contract.types import HcWeights, KVCache, MoEBatch, MoEWeights, PackedWeight, QTensor, WeightKind
 
 Tensor = torch.Tensor
-GATHERED = (WeightKind.EMBED, WeightKind.ENGRAM)
 
 
 def weight_label(args: tuple[Any, ...]) -> str:
@@ -90,7 +89,7 @@ def _weights(op: str, arguments: dict[str, Any], rows: int, distinct: int) -> tu
     moe = arguments.get("weights") if op == "moe_block" else None
     for weight in _packed(list(arguments.values())):
         shape = weight.shape
-        if weight.kind in GATHERED:
+        if weight.kind in weights.GATHERED:
             count = arguments["rows"].numel() if weight.kind is WeightKind.ENGRAM else rows
             nbytes += count * stored_bytes(weight.fmt, shape[-1])
         elif weight.kind is WeightKind.EXPERTS:

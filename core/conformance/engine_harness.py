@@ -201,22 +201,9 @@ class OtherModel:
         """As the model."""
         return self._model.logits(hidden, index)
 
-    def draw_tokens(
-        self,
-        hidden: Tensor,
-        index: Tensor,
-        temperature: Tensor,
-        top_p: Tensor,
-        top_k: Tensor,
-        seed: Tensor,
-        position: Tensor,
-        filtered: bool,
-        greedy: bool,
-        min_p: Tensor | None = None,
-    ) -> Tensor:
+    def draw_tokens(self, hidden: Tensor, index: Tensor, *numbers: Any) -> Tensor:
         """As the model."""
-        numbers = temperature, top_p, top_k, seed, position
-        return self._model.draw_tokens(hidden, index, *numbers, filtered, greedy, min_p)
+        return self._model.draw_tokens(hidden, index, *numbers)
 
     def draft_block(self, *arrays: Tensor) -> tuple[Tensor, Tensor]:
         """As the model."""

@@ -144,8 +144,6 @@ class LiveRequest:
         Returns:
             (tokens taken, new text, finish reason or ""); a stop string may end the request before the last token.
         """
-        if not self.params.stop:
-            return self._accept_all(tokens, reason)
         text, taken = "", 0
         for place, token in enumerate(tokens):
             self.token_ids.append(token)
@@ -164,19 +162,6 @@ class LiveRequest:
         self._pieces.append(text)
         self.ended = bool(reason)
         return taken, text, reason
-
-    def _accept_all(self, tokens: Sequence[int], reason: str) -> tuple[int, str, str]:
-        """As `accept`, where no string can end the request."""
-        self.token_ids += tokens
-        text = "" if self._decoder is None else self._decoder.feed(tokens)
-        if reason and tokens:
-            text += "" if self._decoder is None else self._decoder.flush()
-            if reason == "stop" and tokens[-1] in self.stop_ids:
-                self.stop_reason = tokens[-1]
-        reason = reason if tokens else ""
-        self._pieces.append(text)
-        self.ended = bool(reason)
-        return len(tokens), text, reason
 
     def rules_left(self, rules: DrawRules) -> DrawRules:
         """Its rules, with a deadline that counts from now; one that has passed is as near as can be."""

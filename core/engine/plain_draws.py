@@ -51,7 +51,7 @@ class PlainDraws:
         self._memory = backend.empty((_WORDS * aligned(slots),), torch.int32)
         self._sent: Int32 = np.zeros(0, dtype=np.int32)  # what was copied there last
         self._moving: list[Any] = []  # the parts of it that move on with a request
-        self._views: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}  # by rows: all words, and each array
+        self._views: dict[int, dict[str, Tensor]] = {}
         first, ones = np.arange(slots, dtype=np.int32), np.ones(slots, dtype=np.int32)
         self._first, self._ones, self._none = (backend.from_host(a) for a in (first, ones, ones - 1))
 
@@ -78,13 +78,13 @@ class PlainDraws:
         """
         for array in self._moving:
             array += 1
-        self._backend.from_host(self._sent, self._views[self._kind.rows][0])
+        self._backend.from_host(self._sent, self._memory)
         return self._backend.to_host(self._draw(model, hidden, repeats))
 
     def _draw(self, model: Model, hidden: Tensor, repeats: bool) -> Tensor:
         """Tokens int32 [N], drawn by the numbers that were sent."""
         count, filtered, greedy = self._kind
-        sent = self._views[count][1]
+        sent = self._views[count]
 
         def draw() -> Tensor:
             temperature, top_p, top_k, min_p, seed = (sent[name] for name in Numbers._fields)
@@ -113,10 +113,9 @@ class PlainDraws:
         for name, place in places.items():
             place[:] = values[name] if name in values else getattr(inputs.numbers, name)
         self._moving = [places["base"], places["position"]]
+        self._backend.from_host(self._sent, self._memory)
         if count not in self._views:
-            memory = self._memory[: self._sent.size]
-            self._views[count] = memory, _places(memory, count)
-        self._backend.from_host(self._sent, self._views[count][0])
+            self._views[count] = _places(self._memory, count)
 
 
 def _places(words: Any, count: int) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class RowBuffers:
     def __init__(self, backend: Backend, max_rows: int) -> None:
         self._backend, self.max_rows = backend, max_rows
         self._memory = backend.empty((len(NAMES) * aligned(max_rows),), torch.int32)
-        self._views: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}  # by size: all rows, and each array
+        self._views: dict[int, dict[str, Tensor]] = {}
 
     def upload(self, rows: dict[str, Int32], size: int) -> dict[str, Tensor]:
         """All arrays in one copy; padding rows, which see and write nothing, fill them up to ``size``."""
@@ -72,12 +72,10 @@ class RowBuffers:
             own = np.arange(count, stride, dtype=np.int32)
             together[NAMES.index("chunk_start"), count:] = own
             together[NAMES.index("chunk_end"), count:] = own + 1
+        self._backend.from_host(together.reshape(-1), self._memory)
         if size not in self._views:
-            memory = self._memory[: together.size]
-            self._views[size] = memory, {n: memory[i * stride : i * stride + size] for i, n in enumerate(NAMES)}
-        memory, views = self._views[size]
-        self._backend.from_host(together.reshape(-1), memory)
-        return views
+            self._views[size] = {name: self._memory[i * stride : i * stride + size] for i, name in enumerate(NAMES)}
+        return self._views[size]
 
 
 def aligned(count: int) -> int:

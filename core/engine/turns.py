@@ -29,5 +29,5 @@ class Turns:
 
     def note(self, plan: StepPlan, seconds: float) -> None:
         """Learn from a plan that ran and was delivered in ``seconds``."""
-        decodes = len(plan) > 0 and int(plan.num_rows.max()) == 1
+        decodes = int(plan.num_rows.max()) == 1
         self._steps = max(1, min(MOST, int(self._seconds * plan.steps / max(seconds, 1e-9)))) if decodes else 1

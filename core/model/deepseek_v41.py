@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -184,21 +184,8 @@ class DeepseekV41:
         result: Tensor = self._logits(self._normed(hidden, index), self.head, torch.float32)
         return result
 
-    def draw_tokens(
-        self,
-        hidden: Tensor,
-        index: Tensor,
-        temperature: Tensor,
-        top_p: Tensor,
-        top_k: Tensor,
-        seed: Tensor,
-        position: Tensor,
-        filtered: bool,
-        greedy: bool,
-        min_p: Tensor | None = None,
-    ) -> Tensor:
+    def draw_tokens(self, hidden: Tensor, index: Tensor, *numbers: Any) -> Tensor:
         """Tokens int32 [N], -1 for none; see `tandem.model.registry.Model`."""
-        numbers = temperature, top_p, top_k, seed, position, filtered, greedy, min_p
         token: Tensor = self._draw(self._normed(hidden, index), self.head, *numbers)
         return token
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from tokenizers import Tokenizer
@@ -38,24 +38,12 @@ class Model(Protocol):
     def logits(self, hidden: Tensor, index: Tensor) -> Tensor:
         """Logits f32 [N, V] of chosen rows."""
 
-    def draw_tokens(
-        self,
-        hidden: Tensor,
-        index: Tensor,
-        temperature: Tensor,
-        top_p: Tensor,
-        top_k: Tensor,
-        seed: Tensor,
-        position: Tensor,
-        filtered: bool,
-        greedy: bool,
-        min_p: Tensor | None = None,
-    ) -> Tensor:
+    def draw_tokens(self, hidden: Tensor, index: Tensor, *numbers: Any) -> Tensor:
         """Tokens int32 [N], -1 for none, that `sample` draws from the logits of chosen rows, which may never be made.
 
         Args:
             hidden, index: as in `logits`.
-            temperature, top_p, top_k, seed, position, filtered, greedy, min_p: as in the op `head_sample`.
+            numbers: what the op `head_sample` takes behind the head.
         """
 
     def draft_block(
